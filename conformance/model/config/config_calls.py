@@ -97,9 +97,9 @@ def _in_words_of_transformers(decoder: Settings, genai: Settings, path: Path) ->
         for name, limit in zip(names, (MOST, MOST_LAYERS, MOST), strict=True)
     )
     window = section(decoder, "sliding_window")
-    local = window.get("layers")
-    if not isinstance(local, list):  # all have the window, if there is one
-        local = [*range(number)] if window else []
+    local = {*range(number)} if window else set()  # all have it, unless it names some
+    if isinstance(window.get("layers"), list):
+        local = {layer for layer in window["layers"] if isinstance(layer, int)}
     kinds = [f"{'sliding' if layer in local else 'full'}_attention" for layer in range(number)]
     return {
         "model_type": genai.get("type", ""),

@@ -24,19 +24,21 @@ class Family:
     head. ``first_is_global``: of each period of layers the first one has no window, and not the
     last one. ``mixer`` is what its layers have instead of this operator's attention, and ``linear``
     what its layers of ``linear_attention`` have. ``settings`` are those that its config.json may
-    leave out.
+    leave out. ``is_known``: it is in the table; nothing is known of the style, norms and sinks of
+    another one.
     """
 
     style: str = "halves"
     rotated: str = "all"
-    norm: str = ""
+    norm: str | None = ""
     norm_if: str = ""
     scale: str = "head"
-    sink: str = ""
+    sink: str | None = ""
     first_is_global: bool = False
     mixer: str = ""
     linear: str = "linear attention"
     settings: Mapping[str, Any] = field(default_factory=dict)
+    is_known: bool = True
 
 
 #: By the ``model_type`` of config.json.
@@ -46,6 +48,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
 }
 
 
-def family_of(model_type: str) -> Family | None:
-    """The family with this ``model_type``; None if it is not known."""
-    return FAMILIES.get(model_type) or FAMILIES.get(f"{model_type}_text")
+def family_of(model_type: str) -> Family:
+    """The family with this ``model_type``."""
+    unknown = Family("", norm=None, sink=None, is_known=False)
+    return FAMILIES.get(model_type) or FAMILIES.get(f"{model_type}_text", unknown)

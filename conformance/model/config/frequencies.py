@@ -105,11 +105,10 @@ def _dynamic(settings: Settings, base: float, width: int, head_size: int) -> Rot
 
 def _proportional(settings: Settings, base: float, width: int, head_size: int) -> Rotation:
     """The exponents are those of a whole head, and pairs beyond ``width`` do not turn."""
-    turning = _plain(base, head_size)[: width // 2]
-    still = np.zeros(head_size // 2 - turning.size)
     by = number(settings, "factor") or 1.0
-    scaling = _told(settings) if by != 1 else ""
-    return Rotation(tuple(np.concatenate((turning, still)) / by), scaling=scaling)
+    turning = _plain(base, head_size) / by
+    turning[width // 2 :] = 0
+    return Rotation(tuple(turning), scaling=_told(settings) if by != 1 else "")
 
 
 def _llama3(settings: Settings, base: float, width: int, head_size: int) -> Rotation:
@@ -147,10 +146,8 @@ def _yarn_factor(settings: Settings, factor: float) -> float:
         return 0.1 * weight * math.log(factor) + 1 if factor > 1 else 1.0
 
     weight, all_weight = (number(settings, name) for name in ("mscale", "mscale_all_dim"))
-    given = number(settings, "attention_factor")
-    if given is not None:
-        return given
-    return growth(weight) / growth(all_weight) if weight and all_weight else growth(1)
+    usual = growth(weight) / growth(all_weight) if weight and all_weight else growth(1)
+    return number(settings, "attention_factor") or usual
 
 
 def _longrope(settings: Settings, base: float, width: int, head_size: int) -> Rotation:
@@ -159,9 +156,8 @@ def _longrope(settings: Settings, base: float, width: int, head_size: int) -> Ro
     if short is None or long is None:
         raise ValueError("short_factor")
     by = number(settings, "factor") or _needed(settings, "context") / original
-    factor = number(settings, "attention_factor")
-    if factor is None:
-        factor = math.sqrt(1 + math.log(by) / math.log(original)) if by > 1 else 1.0
+    usual = math.sqrt(1 + math.log(by) / math.log(original)) if by > 1 else 1.0
+    factor = number(settings, "attention_factor") or usual
     return Rotation(
         tuple(plain / short),
         number(settings, "short_mscale") or factor,

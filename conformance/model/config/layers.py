@@ -78,7 +78,7 @@ class ExpectedLayer:
 def layers_of_config(config: Settings) -> tuple[ExpectedLayer, ...]:
     """The layers of a flat ``config.json``, empty if it does not say how many there are."""
     family = family_of(str(config.get("model_type", "")))
-    config = {**family.settings, **config} if family else {**config}
+    config = {**family.settings, **config}
     count = count_of(config)
     if count is None or count > MOST_LAYERS:
         return ()
@@ -108,9 +108,9 @@ def count_of(config: Settings) -> int | None:
     return integer(config, "layers") or next(lengths, None)
 
 
-def _kinds(config: Settings, family: Family | None, count: int) -> list[str]:
+def _kinds(config: Settings, family: Family, count: int) -> list[str]:
     """The kind of each layer: ``full_attention``, ``sliding_attention``, or what it has instead."""
-    same = {**_SAME, _LINEAR: family.linear if family else "linear attention"}
+    same = {**_SAME, _LINEAR: family.linear}
     kinds = [same.get(kind, kind) for kind in _listed_kinds(config, count)]
     if _SLIDING in kinds or (isinstance(config.get("layer_types"), list) and _FULL in kinds):
         return kinds
@@ -151,7 +151,7 @@ def _layers_with_attention(config: Settings, count: int) -> set[int]:
     return every
 
 
-def _windowed(config: Settings, family: Family | None, count: int) -> list[bool]:
+def _windowed(config: Settings, family: Family, count: int) -> list[bool]:
     """For each layer, whether it has a window, if the configuration has no list of that."""
     chosen = flags(config, "hybrid_layer_pattern", count)
     if chosen is not None:
@@ -163,7 +163,7 @@ def _windowed(config: Settings, family: Family | None, count: int) -> list[bool]
         if isinstance(pattern, str) and pattern:
             return [pattern[layer % len(pattern)] == "L" for layer in range(count)]
         if period := size(config, name):
-            last = 0 if family and family.first_is_global else period - 1
+            last = 0 if family.first_is_global else period - 1
             return [layer % period != last for layer in range(count)]
     first = size(config, "max_window_layers") if config.get("use_sliding_window") else 0
     return [layer >= (first or 0) for layer in range(count)]
@@ -177,7 +177,7 @@ def _window(config: Settings) -> int:
     return 0 if context and found >= context else found
 
 
-def _mixer(config: Settings, family: Family | None, kind: str, layer: int) -> str:
+def _mixer(config: Settings, family: Family, kind: str, layer: int) -> str:
     """What a layer has instead of this operator's attention, in words; "" if it has attention."""
     block = section(section(config, "block_configs"), "attention")
     if block.get("no_op") or block.get("replace_with_linear"):
@@ -192,7 +192,7 @@ def _mixer(config: Settings, family: Family | None, kind: str, layer: int) -> st
     values, keys = size(config, "v_head_dim"), size(config, "head size")
     if values and keys and values != keys:
         return "attention with values of another size"
-    return family.mixer if family else ""
+    return family.mixer
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class _Attention:
     """The settings of a layer with attention, by which its features are found."""
 
     config: Settings
-    family: Family | None
+    family: Family
     kind: str
     number: int
     count: int
@@ -216,23 +216,23 @@ class _Attention:
         key = (head_size, base, share, key_of_settings)
         if head_size and base and key not in rotations:
             rotations[key] = rotation_of(settings, base, int(head_size * share + 1e-9), head_size)
-        has_norm = not (family and family.norm_if) or config.get(family.norm_if)
+        has_norm = not family.norm_if or config.get(family.norm_if)
         whole = settings.get("rope_type") == "proportional"
         expected = ExpectedLayer(
             num_heads=heads,
             kv_num_heads=self._kv_heads(heads),
             head_size=head_size,
             window=self._window(),
-            maybe_window=family is None and not _KNOW_KINDS & config.keys(),
+            maybe_window=not family.is_known and not _KNOW_KINDS & config.keys(),
             source=source,
             scale=self._scale(head_size),
-            scale_of_family=family is not None and family.scale != "head",
-            softcap=number(config, "attn_logit_softcapping") or (0.0 if family else None),
+            scale_of_family=family.scale != "head",
+            softcap=number(config, "attn_logit_softcapping") or (0.0 if family.is_known else None),
             sink=self._sink(),
-            norm=(family.norm if has_norm else "") if family else None,
+            norm=family.norm if has_norm else "",
             rotates=None if unrotated is None else not unrotated,
             rotation_set=unrotated or "",
-            style=family.style if family else "",
+            style=family.style,
         )
         if not expected.rotates:
             return expected
@@ -249,7 +249,7 @@ class _Attention:
             return 1
         if config.get("multi_query_attention") is False:
             return heads
-        return size(config, "kv heads") or (heads if self.family else None)
+        return size(config, "kv heads") or (heads if self.family.is_known else None)
 
     def _window(self) -> int | None:
         if self.kind == _CHUNKED:
@@ -257,7 +257,7 @@ class _Attention:
         return _window(self.config) if self.kind == _SLIDING else 0
 
     def _scale(self, head_size: int | None) -> float | None:
-        config, formula = self.config, self.family.scale if self.family else ""
+        config, formula = self.config, self.family.scale
         scalar = number(config, "query_pre_attn_scalar")
         if formula == "one" or config.get("scale_attn_weights") is False:
             return 1.0
@@ -268,7 +268,7 @@ class _Attention:
         return scalar**-0.5 if scalar else number(config, "multiplier")
 
     def _sink(self) -> bool | None:
-        local, sink = self.kind == _SLIDING, self.family.sink if self.family else None
+        local, sink = self.kind == _SLIDING, self.family.sink
         told = self.config.get(f"add_{'swa' if local else 'full'}_attention_sink_bias")
         if isinstance(told, bool) or sink is None:
             return told if isinstance(told, bool) else None
@@ -292,7 +292,7 @@ class _Attention:
             return "layer_rope_theta"
         if parameters.get(self.kind, ...) is None:
             return "rope_parameters"
-        if family is None:
+        if not family.is_known:
             every = [config, parameters, *map(partial(section, parameters), parameters)]
             return "" if any(number(each, "base") for each in every) else None
         only_local = family.rotated == "sliding" and _window(config) and self.kind != _SLIDING
@@ -310,7 +310,7 @@ class _Attention:
         first = {NAMES["original"][0]: original} if original else {}
         context = {NAMES["context"][0]: number(config, "context")}
         base = number(own, "base") or number(config, "base")
-        base = base or (10000.0 if self.family else None)
+        base = base or (10000.0 if self.family.is_known else None)
         base = base and base * (number(config, "rope_ratio") or 1.0)
         return ChainMap(first, own, context), base, id(own) if own else 0
 
