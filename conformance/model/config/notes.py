@@ -161,7 +161,7 @@ def _expected(groups: Sequence[Group], configuration: Configuration) -> Mapping[
         return {}
     number = dict(zip(with_attention, sorted(sizes), strict=True))
     return {
-        number[n]: replace(layer, source=None if layer.source is None else number[layer.source])
+        number[n]: replace(layer, source=number.get(-1 if layer.source is None else layer.source))
         for n, layer in with_attention.items()
     }
 
