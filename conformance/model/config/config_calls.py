@@ -76,7 +76,7 @@ def read_configuration(path: Path) -> ConfiguredModel:
     data = read_object(path)
     genai = section(data, "model")
     decoder = section(genai, "decoder")
-    config = _in_words_of_transformers(decoder, genai, path) if decoder else flat(data)
+    config = _in_words_of_transformers(decoder, genai) if decoder else flat(data)
     count = _checked(count_of(config), NAMES["layers"][0], MOST_LAYERS, path)
     layers = layers_of_config({**config, NAMES["layers"][0]: count})
     features = Counter(tuple(_features(layer, path).items()) for layer in layers if not layer.mixer)
@@ -89,26 +89,18 @@ def read_configuration(path: Path) -> ConfiguredModel:
     )
 
 
-def _in_words_of_transformers(decoder: Settings, genai: Settings, path: Path) -> dict[str, Any]:
+def _in_words_of_transformers(decoder: Settings, genai: Settings) -> dict[str, Any]:
     """The decoder of a ``genai_config.json`` as ``config.json`` would describe it."""
-    names = ("num_attention_heads", "num_hidden_layers", "head_size")
-    heads, number, size = (
-        _checked(integer(decoder, name), name, limit, path)
-        for name, limit in zip(names, (MOST, MOST_LAYERS, MOST), strict=True)
-    )
     window = section(decoder, "sliding_window")
-    local = {*range(number)} if window else set()  # all have it, unless it names some
+    every = range(min(integer(decoder, "num_hidden_layers") or 0, MOST_LAYERS))
+    local = {*every} if window else set()  # all have the window, unless it names some
     if isinstance(window.get("layers"), list):
         local = {layer for layer in window["layers"] if isinstance(layer, int)}
-    kinds = [f"{'sliding' if layer in local else 'full'}_attention" for layer in range(number)]
     return {
+        **decoder,
         "model_type": genai.get("type", ""),
-        "num_attention_heads": heads,
-        "num_key_value_heads": decoder.get("num_key_value_heads"),
-        "num_hidden_layers": number,
-        "head_dim": size,
         "sliding_window": window.get("window_size"),
-        "layer_types": kinds,
+        "layer_types": [f"{'sliding' if n in local else 'full'}_attention" for n in every],
     }
 
 
@@ -118,7 +110,7 @@ def _features(layer: ExpectedLayer, path: Path) -> dict[str, Any]:
     return {
         "num_heads": heads,
         "kv_num_heads": layer.kv_num_heads or heads,
-        "head_size": _checked(layer.head_size, "hidden_size", MOST, path),
+        "head_size": _checked(layer.head_size, "head_dim", MOST, path),
         "window": layer.window or None,
         "borrows": layer.source is not None,
         "softcap": bool(layer.softcap),

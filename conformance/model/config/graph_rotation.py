@@ -23,13 +23,11 @@ _PASSING: Final = (
     *("Identity", "Cast", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Split"),
     *("QuantizeLinear", "DequantizeLinear"),
 )
-#: Operators that normalise.
-NORMS: Final = frozenset(
-    ("SimplifiedLayerNormalization", "RMSNormalization", "LayerNormalization", "LpNormalization")
-)
 #: What other operators do to queries and keys.
 _KINDS: Final = {
     **dict.fromkeys(_PASSING, "passed"),
+    **dict.fromkeys(("SimplifiedLayerNormalization", "LayerNormalization"), "norm"),
+    **dict.fromkeys(("RMSNormalization", "LpNormalization"), "norm"),
     "RotaryEmbedding": "rotary", "Mul": "scaled", "Div": "scaled", "Add": "bias",
 }  # fmt: skip
 _PRODUCTS: Final = frozenset(("MatMul", "MatMulNBits", "Gemm", "FusedMatMul", "MatMulBnb4"))
@@ -119,7 +117,7 @@ class RotationReader:
             if node.op_type in _PRODUCTS:
                 return path[::-1]
             data = [each for each in node.input if each and each not in self._fixed]
-            kind = "norm" if node.op_type in NORMS else _KINDS.get(node.op_type)
+            kind = _KINDS.get(node.op_type)
             if kind is None or (kind in ("bias", "scaled") and len(data) != 1):
                 return None
             path.append((kind, node))

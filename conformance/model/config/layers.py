@@ -8,33 +8,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from conformance.model.config import settings as named
 from conformance.model.config.families import Family, family_of
 from conformance.model.config.frequencies import Rotation, rotation_of
-from conformance.model.config.settings import (
-    NAMES,
-    Settings,
-    flags,
-    indices,
-    integer,
-    number,
-    of_layer,
-    overrides,
-    section,
-    size,
-)  # fmt: skip
+from conformance.model.config.settings import NAMES, Settings, number, section, size
 
 #: The most layers that are read.
 MOST_LAYERS: Final = 1 << 12
 _FULL, _SLIDING, _CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 #: Settings that say which layers have a window.
-_KNOW_KINDS: Final = frozenset(
-    ("layer_types", "sliding_window_pattern", "use_sliding_window", "hybrid_layer_pattern")
-)
+_KNOW_KINDS: Final = {*NAMES["kinds"], "sliding_window_pattern", "use_sliding_window"}
 _LINEAR: Final = "linear_attention"
 #: The words of configurations for a layer, in the words of layer_types.
 _SAME: Final[Mapping[object, str]] = {
-    **dict.fromkeys(("attention", "global", "hybrid", "*", "A"), _FULL),
-    **dict.fromkeys(("local", "L"), _SLIDING),
+    **dict.fromkeys(("attention", "global", "hybrid", "*", "A", "0"), _FULL),
+    **dict.fromkeys(("local", "L", "1"), _SLIDING),
     **dict.fromkeys(("mamba", "mamba2", "M"), "Mamba"),
     **dict.fromkeys(("-", "mlp", "moe", "E"), "no attention"),
     "G": _FULL, "conv": "short convolution", "recurrent": "RG-LRU",
@@ -85,10 +73,10 @@ def layers_of_config(config: Settings) -> tuple[ExpectedLayer, ...]:
     kinds = _kinds(config, family, count)
     rotations: dict[object, Rotation | None] = {}
     first_shared = count - min(size(config, "num_kv_shared_layers") or 0, count)
-    single = overrides(config)
+    single = named.overrides(config)
     made = []
     for layer, kind in enumerate(kinds):
-        own = ChainMap(single.get(layer, {}), of_layer(config, kind, layer, count))
+        own = ChainMap(single.get(layer, {}), named.of_layer(config, kind, layer, count))
         if mixer := _mixer(own, family, kind, layer):
             made.append(ExpectedLayer(mixer))
             continue
@@ -105,7 +93,7 @@ def count_of(config: Settings) -> int | None:
     """The number of layers; without a setting, that of a list with an entry for each layer."""
     lists = (config.get(name) for name in (*NAMES["kinds"], *NAMES["blocks"]))
     lengths = (len(each) for each in lists if isinstance(each, list | str) and each)
-    return integer(config, "layers") or next(lengths, None)
+    return named.integer(config, "layers") or next(lengths, None)
 
 
 def _kinds(config: Settings, family: Family, count: int) -> list[str]:
@@ -135,9 +123,9 @@ def _layers_with_attention(config: Settings, count: int) -> set[int]:
     """The numbers of the layers with attention, in a model that has other layers as well."""
     every = set(range(count))
     for name in ("attn_layer_indices", "full_attn_idxs", "hybrid_layer_ids"):
-        if (found := indices(config, name, count)) is not None:
+        if (found := named.indices(config, name, count)) is not None:
             return found
-    from_1 = indices(section(config, "linear_attn_config"), "full_attn_layers", count)
+    from_1 = named.indices(section(config, "linear_attn_config"), "full_attn_layers", count)
     if from_1 is not None:
         return {layer - 1 for layer in from_1}
     types = config.get("attn_type_list")
@@ -153,9 +141,6 @@ def _layers_with_attention(config: Settings, count: int) -> set[int]:
 
 def _windowed(config: Settings, family: Family, count: int) -> list[bool]:
     """For each layer, whether it has a window, if the configuration has no list of that."""
-    chosen = flags(config, "hybrid_layer_pattern", count)
-    if chosen is not None:
-        return chosen
     if not _window(config) or config.get("use_sliding_window") is False:
         return [False] * count
     for name in ("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers"):
@@ -222,7 +207,7 @@ class _Attention:
             num_heads=heads,
             kv_num_heads=self._kv_heads(heads),
             head_size=head_size,
-            window=self._window(),
+            window={_SLIDING: _window(config), _FULL: 0}.get(self.kind),
             maybe_window=not family.is_known and not _KNOW_KINDS & config.keys(),
             source=source,
             scale=self._scale(head_size),
@@ -250,11 +235,6 @@ class _Attention:
         if config.get("multi_query_attention") is False:
             return heads
         return size(config, "kv heads") or (heads if self.family.is_known else None)
-
-    def _window(self) -> int | None:
-        if self.kind == _CHUNKED:
-            return None
-        return _window(self.config) if self.kind == _SLIDING else 0
 
     def _scale(self, head_size: int | None) -> float | None:
         config, formula = self.config, self.family.scale
@@ -284,7 +264,7 @@ class _Attention:
         if config.get("alibi") is True:
             return "alibi"
         if config.get("no_rope_layers"):
-            rotated = flags(config, "no_rope_layers", self.count)
+            rotated = named.flags(config, "no_rope_layers", self.count)
             return None if rotated is None else "" if rotated[self.number] else "no_rope_layers"
         if period := size(config, "no_rope_layer_interval"):
             return "" if (self.number + 1) % period else "no_rope_layer_interval"
@@ -306,7 +286,7 @@ class _Attention:
         config, parameters = self.config, section(self.config, "rope_parameters")
         by_kind = section(parameters, self.kind) or section(parameters, "main")
         own = by_kind or parameters or section(config, "rope_scaling")
-        original = None if by_kind else integer(config, "original")
+        original = None if by_kind else named.integer(config, "original")
         first = {NAMES["original"][0]: original} if original else {}
         context = {NAMES["context"][0]: number(config, "context")}
         base = number(own, "base") or number(config, "base")

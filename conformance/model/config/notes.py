@@ -15,21 +15,10 @@ from conformance.graph.walks import nodes_in
 from conformance.model.calls.forms import Form
 from conformance.model.calls.groups import Group, layers_of, ranges
 from conformance.model.config.configuration import Configuration
-from conformance.model.config.graph_rotation import (
-    NORMS,
-    Preparation,
-    RotaryTables,
-    RotationReader,
-)
+from conformance.model.config.graph_rotation import Preparation, RotaryTables, RotationReader
 from conformance.model.config.layers import ExpectedLayer
 from conformance.model.config.table_notes import is_still, table_contradictions
 
-#: Operators that normalise, or that are a part of a norm.
-_OF_NORMS: Final = NORMS | {
-    "SkipSimplifiedLayerNormalization",
-    "SkipLayerNormalization",
-    "ReduceMean",
-}
 _NORMALISED: Final = {
     "": "not normalised",
     "before": "normalised before they are rotated",
@@ -127,7 +116,8 @@ def _contradictions(
     windows = {group.form.window for group in groups if group.form.window}
     reader = RotationReader(model)
     least = min((group.form.fields["head_size"] for group in groups), default=0)
-    has_norms = any(node.op_type in _OF_NORMS for node in nodes_in(model.proto.graph))
+    kinds = {node.op_type for node in nodes_in(model.proto.graph)}
+    has_norms = any("Normalization" in kind or kind == "ReduceMean" for kind in kinds)
     is_whole = has_norms and least >= _LEAST_SIZE
     told: dict[str, set[int]] = {}
     for form, node in [(group.form, node) for group in groups for node in group.nodes]:
