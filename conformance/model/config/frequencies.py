@@ -24,8 +24,8 @@ class Rotation:
     """What the rotary tables of a layer contain.
 
     ``frequencies``: the angle of position 1 for each pair of elements, in radians. Cosines and
-    sines are multiplied by ``factor``. With ``long_frequencies`` and ``long_factor`` the tables are
-    others if there are more than ``original`` tokens. ``scaling`` is the form in words, ``8
+    sines are multiplied by ``factor``. With ``long_frequencies`` the tables are others if there
+    are more than ``original`` tokens. ``scaling`` is the form in words, ``8
     (linear)``; empty if there is none.
     """
 
@@ -34,7 +34,6 @@ class Rotation:
     scaling: str = ""
     original: int | None = None
     long_frequencies: tuple[float, ...] = ()
-    long_factor: float = 1.0
 
 
 def rotation_of(settings: Settings, base: float, width: int, head_size: int) -> Rotation | None:
@@ -51,7 +50,7 @@ def rotation_of(settings: Settings, base: float, width: int, head_size: int) -> 
             made = _FORMS[form](settings, base, width, head_size)
     except (ArithmeticError, TypeError, ValueError):
         return None
-    every = [*made.frequencies, *made.long_frequencies, made.factor, made.long_factor]
+    every = [*made.frequencies, *made.long_frequencies, made.factor]
     return made if np.isfinite(every).all() else None
 
 
@@ -68,7 +67,8 @@ def _needed(settings: Settings, name: str) -> float:
     return found
 
 
-def _plain(base: float, width: int) -> Array:
+def plain(base: float, width: int) -> Array:
+    """The frequencies of a base, for ``width`` elements that rotate."""
     return np.asarray(base ** (-np.arange(0, width, 2) / width), np.float64)
 
 
@@ -86,42 +86,42 @@ def _context(settings: Settings) -> float:
 
 
 def _default(settings: Settings, base: float, width: int, head_size: int) -> Rotation:
-    return Rotation(tuple(_plain(base, width)))
+    return Rotation(tuple(plain(base, width)))
 
 
 def _linear(settings: Settings, base: float, width: int, head_size: int) -> Rotation:
     by = _needed(settings, "factor")
-    return Rotation(tuple(_plain(base, width) / by), scaling=_told(settings))
+    return Rotation(tuple(plain(base, width) / by), scaling=_told(settings))
 
 
 def _dynamic(settings: Settings, base: float, width: int, head_size: int) -> Rotation:
     """Up to the context of the model nothing is scaled, unless there is an ``alpha``."""
     alpha = number(settings, "alpha")
     if alpha is None:
-        return Rotation(tuple(_plain(base, width)))
-    frequencies = _plain(base * alpha ** (width / (width - 2)), width)
+        return Rotation(tuple(plain(base, width)))
+    frequencies = plain(base * alpha ** (width / (width - 2)), width)
     return Rotation(tuple(frequencies), scaling=f"{alpha:g} (dynamic, alpha)")
 
 
 def _proportional(settings: Settings, base: float, width: int, head_size: int) -> Rotation:
     """The exponents are those of a whole head, and pairs beyond ``width`` do not turn."""
     by = number(settings, "factor") or 1.0
-    turning = _plain(base, head_size) / by
+    turning = plain(base, head_size) / by
     turning[width // 2 :] = 0
     return Rotation(tuple(turning), scaling=_told(settings) if by != 1 else "")
 
 
 def _llama3(settings: Settings, base: float, width: int, head_size: int) -> Rotation:
-    plain, context = _plain(base, width), _context(settings)
+    every, context = plain(base, width), _context(settings)
     factor = _needed(settings, "factor")
     low, high = (_needed(settings, f"{which}_freq_factor") for which in ("low", "high"))
-    turns = context * plain / (2 * math.pi)
+    turns = context * every / (2 * math.pi)
     kept = np.clip((turns - low) / (high - low), 0, 1)
-    return Rotation(tuple(plain * (kept + (1 - kept) / factor)), scaling=_told(settings))
+    return Rotation(tuple(every * (kept + (1 - kept) / factor)), scaling=_told(settings))
 
 
 def _yarn(settings: Settings, base: float, width: int, head_size: int) -> Rotation:
-    plain, original = _plain(base, width), _context(settings)
+    every, original = plain(base, width), _context(settings)
     factor = number(settings, "factor") or _needed(settings, "context") / original
 
     def pair(turns: float) -> float:
@@ -133,9 +133,9 @@ def _yarn(settings: Settings, base: float, width: int, head_size: int) -> Rotati
     if settings.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, width - 1)
-    scaled = np.clip((np.arange(plain.size) - low) / (high - low or 0.001), 0, 1)
+    scaled = np.clip((np.arange(every.size) - low) / (high - low or 0.001), 0, 1)
     return Rotation(
-        tuple(plain * (scaled / factor + 1 - scaled)),
+        tuple(every * (scaled / factor + 1 - scaled)),
         _yarn_factor(settings, factor),
         _told(settings, factor),
     )
@@ -151,20 +151,19 @@ def _yarn_factor(settings: Settings, factor: float) -> float:
 
 
 def _longrope(settings: Settings, base: float, width: int, head_size: int) -> Rotation:
-    plain, original = _plain(base, width), _context(settings)
-    short, long = (numbers(settings, f"{which}_factor", plain.size) for which in ("short", "long"))
+    every, original = plain(base, width), _context(settings)
+    short, long = (numbers(settings, f"{which}_factor", every.size) for which in ("short", "long"))
     if short is None or long is None:
         raise ValueError("short_factor")
     by = number(settings, "factor") or _needed(settings, "context") / original
     usual = math.sqrt(1 + math.log(by) / math.log(original)) if by > 1 else 1.0
     factor = number(settings, "attention_factor") or usual
     return Rotation(
-        tuple(plain / short),
+        tuple(every / short),
         number(settings, "short_mscale") or factor,
         _told(settings, by),
         integer(settings, "original"),
-        tuple(plain / long),
-        number(settings, "long_mscale") or factor,
+        tuple(every / long),
     )
 
 

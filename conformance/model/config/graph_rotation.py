@@ -68,9 +68,8 @@ class RotationReader:
 
     def __init__(self, model: ReadModel) -> None:
         self._model = model
-        constants = [each for each in model.makers.values() if each.op_type == "Constant"]
         self._fixed = {each.name for each in model.proto.graph.initializer}
-        self._fixed |= {each.output[0] for each in constants}
+        self._fixed |= {n for n, maker in model.makers.items() if maker.op_type == "Constant"}
         self._tables: dict[tuple[str, str], list[RotaryTables]] = {}
 
     def preparation(self, node: AttentionNode, rotary: str) -> Preparation:
@@ -174,8 +173,7 @@ class RotationReader:
         if maker.op_type in ("Greater", "GreaterOrEqual", "Less", "LessOrEqual"):
             fixed = [each in self._fixed for each in maker.input]
             return None if sum(fixed) != 1 else (maker.op_type[0] == "G") == fixed[1]
-        inner = self._is_for_long(maker.input[0]) if maker.op_type in (*_PASSING, "Not") else None
-        return inner if inner is None or maker.op_type != "Not" else not inner
+        return self._is_for_long(maker.input[0]) if maker.op_type in _PASSING else None
 
 
 def _checked(cos: np.ndarray, sin: np.ndarray, is_long: bool | None = None) -> RotaryTables:

@@ -250,9 +250,8 @@ class _Attention:
     def _sink(self) -> bool | None:
         local, sink = self.kind == _SLIDING, self.family.sink
         told = self.config.get(f"add_{'swa' if local else 'full'}_attention_sink_bias")
-        if isinstance(told, bool) or sink is None:
-            return told if isinstance(told, bool) else None
-        return sink == "all" or (sink == "sliding" and local)
+        by_family = None if sink is None else sink == "all" or (sink == "sliding" and local)
+        return told if isinstance(told, bool) else by_family
 
     def _unrotated(self) -> str | None:
         """The setting by which the layer does not rotate; "" if it does, None if unknown."""

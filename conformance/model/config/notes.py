@@ -231,10 +231,8 @@ class _Compared:
             return
         of = "has a cache of its own" if wanted is None else f"borrows the cache of layer {wanted}"
         # One layer a sentence: the layers that they borrow from differ.
-        yield (
-            f"By config.json, layer {self.layer} {of}, and in the graph it borrows that of layer"
-            f" {has}."
-        )
+        by_config = f"By config.json, layer {self.layer} {of}"
+        yield f"{by_config}, and in the graph it borrows that of layer {has}."
 
     def _on_family(self) -> Iterator[str]:
         """What no setting says."""
@@ -261,10 +259,7 @@ class _Compared:
                 " there."
             )
         if expected.rotates and how.rotates is False:
-            yield (
-                "config.json has a rotary embedding in {layers}, and neither the node nor the graph"
-                " rotates there."
-            )
+            yield "config.json rotates in {layers}, and neither the node nor the graph does."
         if not expected.rotates or not how.rotates or is_still(tables):
             return
         style = "pairs" if how.interleaved else "halves"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from conformance.base.array_types import Array
-from conformance.model.config.frequencies import Rotation
+from conformance.model.config.frequencies import Rotation, plain
 from conformance.model.config.graph_rotation import RotaryTables
 from conformance.model.config.layers import ExpectedLayer
 
@@ -62,9 +62,8 @@ def _on_factor(
     rotation: Rotation, tables: Sequence[RotaryTables], multiplied: float | None
 ) -> Iterator[str]:
     """The factor of cosines and sines, which may be in the scale of the products instead."""
-    factors = {rotation.factor, *([rotation.long_factor] if rotation.long_frequencies else [])}
     for has in [float(np.hypot(each.cos[1], each.sin[1]).mean()) for each in tables]:
-        ways = [*factors, *(factor / (multiplied or 1) ** 0.5 for factor in factors)]
+        ways = rotation.factor, rotation.factor / (multiplied or 1) ** 0.5
         if multiplied and not any(math.isclose(has, way, rel_tol=_PART) for way in ways):
             is_told = rotation.scaling and rotation.factor != 1
             of = f", the attention factor of {rotation.scaling}" if is_told else ""
@@ -89,14 +88,10 @@ def _agree(tables: RotaryTables, frequencies: Array, limit: int | None = None) -
     return bool((apart <= _ANGLE + _PART * rows * frequencies).all())
 
 
-def _plain(base: float, width: int) -> Array:
-    return np.asarray(base ** (-np.arange(0, width, 2) / width))
-
-
 def _difference(layer: ExpectedLayer, rotation: Rotation, tables: RotaryTables, width: int) -> str:
     """A sentence on how the tables differ from what is wanted."""
-    plain = _plain(layer.base or 1.0, width)
-    if rotation.scaling and _agree(tables, plain):
+    unscaled = plain(layer.base or 1.0, width)
+    if rotation.scaling and _agree(tables, unscaled):
         return (
             f"config.json scales rotary positions by {rotation.scaling}, and the tables of"
             " {layers} are not scaled."
@@ -104,12 +99,12 @@ def _difference(layer: ExpectedLayer, rotation: Rotation, tables: RotaryTables, 
     first, last = (math.atan2(tables.sin[1, at], tables.cos[1, at]) for at in (0, -1))
     if width > 2 and 0 < last < first:
         base = (last / first) ** (-width / (width - 2))
-        if _agree(tables, _plain(base, width)):
+        if _agree(tables, plain(base, width)):
             return (
                 f"config.json has a base of the rotary tables of {layer.base:g}, and {{layers}}"
                 f" {{have}} {base:.3g}."
             )
-    if not rotation.scaling and 0 < first < 0.9 and _agree(tables, plain * first):
+    if not rotation.scaling and 0 < first < 0.9 and _agree(tables, unscaled * first):
         return (
             "config.json does not scale rotary positions, and the tables of {layers} divide them by"
             f" {1 / first:.3g}."
