@@ -79,9 +79,8 @@ def _subject_of(
     if not groups:
         raise NoCalls(model, faults)
     groups = only_layers(groups, layers)
-    found_notes = [*notes_on(model, groups, beside)]
-    notes = [note.text for note in found_notes]
-    contradicts = any(note.contradicts for note in found_notes)
+    noted = [*notes_on(model, groups, beside)]
+    notes = [note.text for note in noted]
     if found.warning:
         notes.append(f"Shapes are only those that the graph declares: {found.warning}")
     stages: dict[str, list[NodeCall]] = {}
@@ -110,6 +109,7 @@ def _subject_of(
         if stages[cut.name]:
             every.append(cut)
     files = case_files_of(model, every, stages)
+    contradicts = any(note.contradicts for note in noted)
     return Subject(model, every, stages, faults, notes, files, contradicts)
 
 

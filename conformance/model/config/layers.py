@@ -108,13 +108,11 @@ def _kinds(config: Settings, family: Family, count: int) -> list[str]:
 
 def _listed_kinds(config: Settings, count: int) -> list[str]:
     """The kinds of the layers in the words of the configuration."""
-    for name in NAMES["kinds"]:
+    for name in (*NAMES["kinds"], "block_types"):  # the last one is repeated
         listed = config.get(name)
-        if isinstance(listed, list | str) and len(listed) >= count:
-            return [str(kind)[:60] for kind in listed[:count]]
-    blocks = config.get("block_types")
-    if isinstance(blocks, list) and blocks:
-        return [str(blocks[layer % len(blocks)])[:60] for layer in range(count)]
+        least = 1 if name == "block_types" else count
+        if isinstance(listed, list | str) and len(listed) >= least:
+            return [str(listed[layer % len(listed)])[:60] for layer in range(count)]
     with_attention = _layers_with_attention(config, count)
     return [_FULL if layer in with_attention else _LINEAR for layer in range(count)]
 
@@ -194,7 +192,8 @@ class _Attention:
         """The expected layer; ``rotations`` has the ones of the layers before."""
         config, family = self.config, self.family
         heads = size(config, "heads")
-        head_size = head_size_of(config, heads)
+        width = size(config, "width") or 0
+        head_size = size(config, "head size") or (width // heads if heads else 0) or None
         unrotated = self._unrotated()
         settings, base, key_of_settings = self._rotary_settings()
         share = self._share(settings, head_size)
@@ -301,12 +300,6 @@ class _Attention:
             return min(share, 1.0)
         width = size(config, "rotary_dim") or int(head_size * share + 1e-9)
         return min(width / head_size, 1.0)
-
-
-def head_size_of(config: Settings, heads: int | None) -> int | None:
-    """The size of a head, if need be of the model's width."""
-    found, hidden = size(config, "head size"), size(config, "width")
-    return found or (hidden // heads or None if hidden and heads else None)
 
 
 def others_in_words(layers: Sequence[ExpectedLayer]) -> list[str]:

@@ -19,12 +19,6 @@ from conformance.model.config.graph_rotation import Preparation, RotaryTables, R
 from conformance.model.config.layers import ExpectedLayer
 from conformance.model.config.table_notes import is_still, table_contradictions
 
-_NORMALISED: Final = {
-    "": "not normalised",
-    "before": "normalised before they are rotated",
-    "after": "normalised after they are rotated",
-    "either": "normalised",
-}
 #: The smallest heads of models that people use.
 _LEAST_SIZE: Final = 32
 
@@ -245,8 +239,8 @@ class _Compared:
         is_same = wanted == has or (wanted and has and (wanted == "either" or not both_rotate))
         if wanted is not None and has is not None and not is_same and (self.is_whole or has):
             yield (
-                f"{whose} queries and keys are {_NORMALISED[wanted]}, and in {{layers}} they are"
-                f" {_NORMALISED[has]}."
+                f"{whose} queries and keys are {_normalised(wanted)}, and in {{layers}} they are"
+                f" {_normalised(has)}."
             )
 
     def _on_rotation(self, tables: Sequence[RotaryTables]) -> Iterator[str]:
@@ -273,3 +267,8 @@ class _Compared:
         is_known = how.scaled is False and not how.norm
         multiplied = self._scale / plain if is_known else None
         yield from table_contradictions(expected, tables, self._width(tables), multiplied)
+
+
+def _normalised(norm: str) -> str:
+    words = {"": "not normalised", "either": "normalised"}
+    return words.get(norm, f"normalised {norm} they are rotated")

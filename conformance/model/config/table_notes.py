@@ -104,11 +104,6 @@ def _difference(layer: ExpectedLayer, rotation: Rotation, tables: RotaryTables, 
                 f"config.json has a base of the rotary tables of {layer.base:g}, and {{layers}}"
                 f" {{have}} {base:.3g}."
             )
-    if not rotation.scaling and 0 < first < 0.9 and _agree(tables, unscaled * first):
-        return (
-            "config.json does not scale rotary positions, and the tables of {layers} divide them by"
-            f" {1 / first:.3g}."
-        )
     scaled = f" scaled by {rotation.scaling}" if rotation.scaling else ""
     return (
         f"config.json has a base of the rotary tables of {layer.base:g}{scaled}, and the tables of"
