@@ -63,11 +63,12 @@ def configuration_beside(model: Path) -> Configuration:
     """
     transformers, genai = (read_object(model.parent / name) for name in FILES)
     transformers = flat(transformers)
-    decoder = section(section(genai, "model"), "decoder")
+    whole = section(genai, "model")
+    decoder = section(whole, "decoder")
     layers = layers_of_config(transformers)
     # Without a number of layers, the first one still tells its size and whether it rotates.
-    some = layers or layers_of_config({**transformers, NAMES["layers"][0]: 1})
-    some = tuple(layer for layer in some if not layer.mixer)
+    every = layers or layers_of_config({**transformers, NAMES["layers"][0]: 1})
+    some = [layer for layer in every if not layer.mixer]
     sizes = [integer(decoder, "head_size"), *(layer.head_size for layer in some)]
     dtype = dtype_of(transformers)
     return Configuration(
@@ -78,17 +79,14 @@ def configuration_beside(model: Path) -> Configuration:
         padding_side=str(
             read_object(model.parent / "tokenizer_config.json").get("padding_side", "")
         ),
-        padding=integer(section(genai, "model"), "pad_token_id")
-        or integer(transformers, "pad_token_id"),
-        context=integer(section(genai, "model"), "context_length")
-        or integer(transformers, "context"),
+        padding=integer(whole, "pad_token_id") or integer(transformers, "pad_token_id"),
+        context=integer(whole, "context_length") or integer(transformers, "context"),
         rotates=bool(some) and all(layer.rotates for layer in some),
         model_type=str(transformers.get("model_type", "")),
         layers=layers,
         unread=tuple(unread(transformers)),
         provider_options=tuple(_provider_options(decoder)),
-        vocabulary=integer(section(genai, "model"), "vocab_size")
-        or integer(transformers, "vocab_size"),
+        vocabulary=integer(whole, "vocab_size") or integer(transformers, "vocab_size"),
         names={
             word: name
             for side in ("inputs", "outputs")

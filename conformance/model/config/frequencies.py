@@ -15,9 +15,6 @@ import numpy as np
 from conformance.base.array_types import Array
 from conformance.model.config.settings import MOST, Settings, integer, number, numbers
 
-#: Turns within the original context between which YaRN scales a pair in part.
-_BETA_FAST, _BETA_SLOW = 32.0, 1.0
-
 
 @dataclass(frozen=True)
 class Rotation:
@@ -25,8 +22,8 @@ class Rotation:
 
     ``frequencies``: the angle of position 1 for each pair of elements, in radians. Cosines and
     sines are multiplied by ``factor``. With ``long_frequencies`` the tables are others if there
-    are more than ``original`` tokens. ``scaling`` is the form in words, ``8
-    (linear)``; empty if there is none.
+    are more than ``original`` tokens. ``scaling`` is the form in words, ``8 (linear)``; empty if
+    there is none.
     """
 
     frequencies: tuple[float, ...]
@@ -96,11 +93,10 @@ def _linear(settings: Settings, base: float, width: int, head_size: int) -> Rota
 
 def _dynamic(settings: Settings, base: float, width: int, head_size: int) -> Rotation:
     """Up to the context of the model nothing is scaled, unless there is an ``alpha``."""
-    alpha = number(settings, "alpha")
-    if alpha is None:
-        return Rotation(tuple(plain(base, width)))
+    alpha = number(settings, "alpha") or 1.0
     frequencies = plain(base * alpha ** (width / (width - 2)), width)
-    return Rotation(tuple(frequencies), scaling=f"{alpha:g} (dynamic, alpha)")
+    scaling = f"{alpha:g} (dynamic, alpha)" if alpha != 1 else ""
+    return Rotation(tuple(frequencies), scaling=scaling)
 
 
 def _proportional(settings: Settings, base: float, width: int, head_size: int) -> Rotation:
@@ -128,8 +124,8 @@ def _yarn(settings: Settings, base: float, width: int, head_size: int) -> Rotati
         """The pair that makes so many turns within the original context."""
         return width * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
 
-    low = pair(number(settings, "beta_fast") or _BETA_FAST)
-    high = pair(number(settings, "beta_slow") or _BETA_SLOW)
+    low = pair(number(settings, "beta_fast") or 32.0)
+    high = pair(number(settings, "beta_slow") or 1.0)
     if settings.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, width - 1)

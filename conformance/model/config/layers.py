@@ -201,7 +201,6 @@ class _Attention:
         if head_size and base and key not in rotations:
             rotations[key] = rotation_of(settings, base, int(head_size * share + 1e-9), head_size)
         has_norm = not family.norm_if or config.get(family.norm_if)
-        whole = settings.get("rope_type") == "proportional"
         expected = ExpectedLayer(
             num_heads=heads,
             kv_num_heads=self._kv_heads(heads),
@@ -220,7 +219,7 @@ class _Attention:
         )
         if not expected.rotates:
             return expected
-        share = 1.0 if whole else share
+        share = 1.0 if settings.get("rope_type") == "proportional" else share
         return replace(expected, base=base, share=share, rotation=rotations.get(key))
 
     def _kv_heads(self, heads: int | None) -> int | None:
@@ -249,8 +248,8 @@ class _Attention:
     def _sink(self) -> bool | None:
         local, sink = self.kind == _SLIDING, self.family.sink
         told = self.config.get(f"add_{'swa' if local else 'full'}_attention_sink_bias")
-        by_family = None if sink is None else sink == "all" or (sink == "sliding" and local)
-        return told if isinstance(told, bool) else by_family
+        by_family = sink and (sink == "all" or local)
+        return told if isinstance(told, bool) else None if sink is None else bool(by_family)
 
     def _unrotated(self) -> str | None:
         """The setting by which the layer does not rotate; "" if it does, None if unknown."""

@@ -109,10 +109,9 @@ def _contradictions(
     layer_of = {node.name: node.layer for group in groups for node in group.nodes}
     windows = {group.form.window for group in groups if group.form.window}
     reader = RotationReader(model)
-    least = min((group.form.fields["head_size"] for group in groups), default=0)
     kinds = {node.op_type for node in nodes_in(model.proto.graph)}
     has_norms = any("Normalization" in kind or kind == "ReduceMean" for kind in kinds)
-    is_whole = has_norms and least >= _LEAST_SIZE
+    is_whole = has_norms and all(g.form.fields["head_size"] >= _LEAST_SIZE for g in groups)
     told: dict[str, set[int]] = {}
     for form, node in [(group.form, node) for group in groups for node in group.nodes]:
         if (layer := expected.get(node.layer)) is not None:
@@ -246,8 +245,8 @@ class _Compared:
     def _on_rotation(self, tables: Sequence[RotaryTables]) -> Iterator[str]:
         expected, how, model_type = self.expected, self.how, self.configuration.model_type
         if expected.rotates is False and how.rotates and tables and not is_still(tables):
-            why = expected.rotation_set
-            why = f"a {model_type}" if why == "model_type" else why
+            by_family = expected.rotation_set == "model_type"
+            why = f"a {model_type}" if by_family else expected.rotation_set
             yield (
                 f"config.json has no rotary embedding in {{layers}} ({why}), and the graph rotates"
                 " there."
@@ -264,8 +263,7 @@ class _Compared:
                 f" {{layers}} rotate{{s}} {words[style]} (rotary_interleaved {how.interleaved:d})."
             )
         plain = expected.scale or self.form.fields["head_size"] ** -0.5
-        is_known = how.scaled is False and not how.norm
-        multiplied = self._scale / plain if is_known else None
+        multiplied = self._scale / plain if how.scaled is False and not how.norm else None
         yield from table_contradictions(expected, tables, self._width(tables), multiplied)
 
 

@@ -76,17 +76,15 @@ def _is_positive(found: object) -> bool:
 def flags(data: Settings, name: str, count: int) -> list[bool] | None:
     """The list of ``count`` values 0 and 1 called ``name``; None if it is none."""
     found = data.get(name)
-    if not isinstance(found, list) or len(found) != count or any(v not in (0, 1) for v in found):
-        return None
-    return [*map(bool, found)]
+    is_one = isinstance(found, list) and len(found) == count and all(v in (0, 1) for v in found)
+    return [*map(bool, found)] if found and is_one else None
 
 
 def indices(data: Settings, name: str, layers: int) -> set[int] | None:
     """The numbers of layers in a list; None if there is none."""
     found = data.get(name)
-    if not isinstance(found, list) or not found or len(found) > layers:
-        return None
-    return {each for each in found if isinstance(each, int)}
+    is_one = isinstance(found, list) and 0 < len(found) <= layers
+    return {each for each in found if isinstance(each, int)} if found and is_one else None
 
 
 def of_layer(config: dict[str, Any], kind: str, layer: int, layers: int) -> ChainMap[str, Any]:

@@ -36,10 +36,9 @@ def table_contradictions(
         return
     short, long = np.array(rotation.frequencies), np.array(rotation.long_frequencies)
     wanted = [long if long.size and each.is_long else short for each in tables]
-    limit, ways = None, [wanted]
+    limit, ways = rotation.original if len(tables) == 1 else None, [wanted]
     if long.size:
         is_known = len(tables) == 2 and tables[0].is_long is not None
-        limit = None if len(tables) == 2 else rotation.original
         swapped = [short if each is long else long for each in wanted]
         ways += [] if is_known else [swapped, [short, long]]
         are_unlike = not np.allclose(short, long, rtol=_PART)
@@ -65,8 +64,7 @@ def _on_factor(
     for has in [float(np.hypot(each.cos[1], each.sin[1]).mean()) for each in tables]:
         ways = rotation.factor, rotation.factor / (multiplied or 1) ** 0.5
         if multiplied and not any(math.isclose(has, way, rel_tol=_PART) for way in ways):
-            is_told = rotation.scaling and rotation.factor != 1
-            of = f", the attention factor of {rotation.scaling}" if is_told else ""
+            of = f", the attention factor of {rotation.scaling}" if rotation.factor != 1 else ""
             yield (
                 f"config.json multiplies rotary tables by {rotation.factor:.4g}{of}, and those of"
                 f" {{layers}} by {has:.4g}."
