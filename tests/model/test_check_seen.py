@@ -447,7 +447,7 @@ def test_what_is_surely_a_mistake(expect: Expect, tmp_path: Path) -> None:
         "max_position_embeddings": 4096,
         "attn_logit_softcapping": 30.0,
         "rope_theta": 10000.0,
-        "partial_rotary_factor": 0.5,
+        "head_dim": 16,
     }
     genai = {
         "model": {"decoder": {"session_options": {"provider_options": [{"cuda": {"x": "1"}}]}}}
@@ -457,12 +457,11 @@ def test_what_is_surely_a_mistake(expect: Expect, tmp_path: Path) -> None:
     expect(
         graph_of(BY_NAME["window"]),
         "right",
-        "config.json calls layer 0 full_attention, and the node has a window of 4.",
+        "config.json has no window in layer 0, and the graph has one of 4 there.",
         "config.json has a scale of 0.125, and layer 0 has 0.25, unless the graph",
         "config.json has a num_heads of 8, and layer 0 has 4.",
         "config.json has a softcap of 30, and layer 0 has 0.",
         "config.json has a base of the rotary tables of 10000, and layer 0 has 100.",
-        "config.json has a rotated share of a head of 0.5, and layer 0 has 1.",
         "The rotary tables have 64 rows, and the configuration allows 4096 tokens",
         "genai_config.json sets x (cuda), which this check does not apply",
     )
@@ -470,7 +469,7 @@ def test_what_is_surely_a_mistake(expect: Expect, tmp_path: Path) -> None:
 
 @pytest.mark.push
 def test_what_is_surely_a_mistake_in_rotation(expect: Expect, tmp_path: Path) -> None:
-    config = {"model_type": "llama", "num_hidden_layers": 2}
+    config = {"model_type": "llama", "num_hidden_layers": 2, "partial_rotary_factor": 0.5}
     (tmp_path / "config.json").write_text(json.dumps(config))
     model = graph_of(BY_NAME["rotary"])
     (rotates,) = (each for each in model.graph.node[0].attribute if each.name == "do_rotary")
@@ -479,7 +478,8 @@ def test_what_is_surely_a_mistake_in_rotation(expect: Expect, tmp_path: Path) ->
         model,
         "right",
         "of a llama, which rotates the halves of a head, and layer 0 rotates pairs",
-        "config.json has 2 layers, and the graph has this attention in 1.",
+        "config.json has a rotated share of a head of 0.5, and layer 0 has 1.",
+        "config.json has 2 layers of attention, and the graph has this attention in 1.",
     )
     rotates.i = 0
     told = "Rotary tables are connected to layer 0, and do_rotary is 0: none is used."

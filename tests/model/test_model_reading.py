@@ -21,7 +21,6 @@ from conformance.model.calls.groups import groups_of
 from conformance.model.calls.stages import Lengths, stages_of
 from conformance.model.config.config_calls import read_configuration
 from conformance.model.config.configuration import Configuration, configuration_beside
-from conformance.model.config.notes import notes_on
 from conformance.operator.call import checked_call
 from conformance.operator.tensors import attributes_of
 from conformance.oracle.read_call import read_call
@@ -143,14 +142,9 @@ def test_what_lies_beside_the_model(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     genai = {"search": {"past_present_share_buffer": True}}
     (tmp_path / "genai_config.json").write_text(json.dumps(genai))
-    assert configuration_beside(tmp_path / "model.onnx") == Configuration(
-        head_size=256,
-        dtype="bfloat16",
-        shared_buffer=True,
-        sliding_window=512,
-        expected={"head_size": (256,), "softcap": (50.0,)},
-        layer_types=("sliding_attention", "full_attention"),
-    )
+    beside = configuration_beside(tmp_path / "model.onnx")
+    assert (beside.head_size, beside.dtype, beside.shared_buffer) == (256, "bfloat16", True)
+    assert [(layer.window, layer.softcap) for layer in beside.layers] == [(512, 50.0), (0, 50.0)]
     for text, sentence in (
         ("[]", r"not a JSON object\."),
         ("{", "not JSON: "),
@@ -161,17 +155,11 @@ def test_what_lies_beside_the_model(tmp_path: Path) -> None:
             configuration_beside(tmp_path / "model.onnx")
 
 
-@pytest.mark.parametrize("unused", [{"use_sliding_window": False}, {"layer_types": ["full"]}])
+@pytest.mark.parametrize("unused", [{"use_sliding_window": False}, {"layer_types": ["full"] * 2}])
 def test_a_window_that_the_model_does_not_use(tmp_path: Path, unused: dict[str, object]) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"sliding_window": 512, **unused}))
-    assert configuration_beside(tmp_path / "model.onnx").sliding_window is None
-
-
-def test_a_window_of_another_length(tmp_path: Path) -> None:
-    model = read_model(saved(decoder(*GEMMA), tmp_path))
-    made = groups_of(nodes_of(model).nodes, Configuration())[0]
-    for window, notes in ((8, 0), (9, 0), (512, 1)):
-        assert len([*notes_on(model, made, Configuration(sliding_window=window))]) == notes
+    config = {"num_hidden_layers": 2, "sliding_window": 512, **unused}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert not any(each.window for each in configuration_beside(tmp_path / "model.onnx").layers)
 
 
 # Groups

@@ -17,9 +17,10 @@ from tables import tables
 from conformance.base.paths import ROOT, data_path
 from conformance.case.corpus import NothingMeant, find, profile_files
 from conformance.cli.commands import gqa
+from conformance.cli.models_of_config import differences
 from conformance.maintain.exported import profiles, real_models, recipes
 from conformance.maintain.models import merged, on_runtimes, readme_table, row, text, with_table
-from conformance.model.config.config_calls import differences, read_configuration
+from conformance.model.config.config_calls import read_configuration
 from conformance.report.model_pages import Models, OnRuntime, UseAnswer, load_models, models_of
 from conformance.report.model_query import matching
 from conformance.report.model_table import USES
@@ -234,6 +235,24 @@ def test_the_configuration_of_genai_says_the_same(tmp_path: Path) -> None:
     local, whole = read_configuration(file).calls
     assert (local.layers, local.what) == (2, "window of 512, 4:1 heads of 256")
     assert (whole.layers, whole.what) == (1, "global, 4:1 heads of 256")
+
+
+def test_layers_that_are_not_attention_are_counted_apart(tmp_path: Path) -> None:
+    config = {
+        "model_type": "qwen3_5_text", "num_attention_heads": 24, "num_key_value_heads": 8,
+        "head_dim": 128, "num_hidden_layers": 32, "full_attention_interval": 4, "rope_wobble": 2,
+    }  # fmt: skip
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config))
+    lines = said(str(file)).output.splitlines()
+    what = "8 layers of attention; 24 of linear attention, which this suite does not test"
+    assert lines[0].endswith(f"config.json: qwen3_5_text, {what}")
+    assert lines[1] == "  not read, so that calls may differ: rope_wobble"
+    assert lines[2] == "  8 layers: global, 24:8 heads of 128"
+    config |= {"num_attention_heads": 40}
+    file.write_text(json.dumps(config))
+    nearest = [line for line in said(str(file)).output.splitlines() if line.startswith("      ")]
+    assert len({*nearest}) == len(nearest) > 1
 
 
 # Profiles

@@ -36,7 +36,8 @@ class Subject:
     """A model with its groups of nodes, and the case file of their stages.
 
     ``faults`` maps the names of nodes without cases to the reason, and ``notes`` are sentences on
-    contradictions between the graph and its configuration (``contradicts``).
+    the graph and its configuration. ``contradicts``: by one of them, the graph computes something
+    else than its configuration says.
     ``files`` are those of a pipeline; ``model`` is the first of them with attention.
     """
 
@@ -89,7 +90,8 @@ def _subject_of(
     if not groups:
         raise NoCalls(model, faults)
     groups = only_layers(groups, layers)
-    notes = [*notes_on(model, groups, beside)]
+    noted = [*notes_on(model, groups, beside)]
+    notes = [note.text for note in noted]
     if found.warning:
         notes.append(f"Shapes are only those that the graph declares: {found.warning}")
     stages: dict[str, list[NodeCall]] = {}
@@ -110,7 +112,8 @@ def _subject_of(
     if not every:
         raise NoCalls(model, faults)
     cases = case_file_of(model, every, stages)
-    return Subject(model, every, stages, faults, notes, cases, files=tuple(files))
+    contradicts = any(note.contradicts for note in noted)
+    return Subject(model, every, stages, faults, notes, cases, contradicts, tuple(files))
 
 
 def _pipeline(path: Path) -> list[ReadModel]:

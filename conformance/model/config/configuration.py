@@ -13,6 +13,8 @@ from conformance.base.files import read_plain
 from conformance.base.paths import shown
 from conformance.base.text import deep_clean, safe_name
 from conformance.graph.reading import ModelError
+from conformance.model.config.layers import ExpectedLayer, layers_of_config
+from conformance.model.config.settings import NAMES, flat, integer, section, unread
 
 #: Written by transformers, and by ONNX Runtime GenAI.
 FILES: Final = ("config.json", "genai_config.json")
@@ -21,38 +23,6 @@ _MOST_DIGITS: Final = 20
 
 
 @dataclass(frozen=True)
-class Family:
-    """What is known of a family of models without its configuration.
-
-    ``period``: unless layer_types says otherwise, the last layer of each group of this many does
-    not have the window. ``softcap`` and ``sink``, an attention score of no token in each head:
-    its layers have one. ``halves``: its rotary embedding rotates the halves of a head.
-    """
-
-    period: int | None = None
-    softcap: bool = False
-    sink: bool = False
-    halves: bool = False
-
-
-#: By the ``model_type`` of config.json.
-FAMILIES: Final[Mapping[str, Family]] = {
-    "cohere2": Family(period=4),
-    "gemma": Family(halves=True),
-    "gemma2": Family(period=2, softcap=True, halves=True),
-    "gemma3": Family(period=6, halves=True),
-    "gemma3_text": Family(period=6, halves=True),
-    "gemma3n_text": Family(period=5),
-    "gemma4_text": Family(period=5),
-    "gpt_oss": Family(period=2, sink=True),
-    "llama": Family(halves=True),
-    "mistral": Family(halves=True),
-    "phi3": Family(halves=True),
-    "qwen2": Family(halves=True),
-    "qwen3": Family(halves=True),
-}
-
-
 @dataclass(frozen=True)
 class SlidingCaches:
     """The layers whose caches a program keeps in buffers of a window's length, and their rows."""
@@ -75,30 +45,28 @@ class Configuration:
     """Facts that the graph may leave out; None: unknown.
 
     ``shared_buffer``: ONNX Runtime GenAI runs the model with past and present in one buffer.
-    ``sliding_window`` is the window of some of its layers. ``expected`` has the values that a
-    layer may have for a setting of attention, such as num_heads. ``cache_slack``: rows of a window
-    cache beyond the window. ``layer_types``: whether each layer has a window. ``padding_side`` is
-    the tokenizer's, and ``padding`` the token that prompts are padded with.
-    ``provider_options`` are those that GenAI sets, and ``context`` is the largest number of tokens.
-    ``names`` maps GenAI's words for inputs and outputs (``input_ids``, ``past_key_names``) to the
-    names in the graph, with ``%d`` for the number of a layer. ``slides``: GenAI keeps the caches
-    of some layers in buffers of a window's length. ``pipeline``: the files that a model has.
+    ``cache_slack``: rows of a window cache beyond the window. ``padding_side`` is the tokenizer's,
+    and ``padding`` the token that prompts are padded with. ``provider_options`` are those that
+    GenAI sets, and ``context`` is the largest number of tokens. ``rotates``: every layer with
+    attention has a rotary embedding. ``layers`` are those of config.json, and ``unread`` its
+    settings that sound like attention and are not read. ``names`` maps GenAI's words for inputs and
+    outputs (``input_ids``, ``past_key_names``) to the names in the graph, with ``%d`` for the
+    number of a layer. ``slides``: GenAI keeps the caches of some layers in buffers of a window's
+    length. ``pipeline``: the files that a model has.
     """
 
     head_size: int | None = None
     dtype: str | None = None
     shared_buffer: bool = False
-    sliding_window: int | None = None
     cache_slack: int = 0
-    layer_types: tuple[str, ...] = ()
-    expected: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     padding_side: str = ""
     padding: int | None = None
     provider_options: tuple[str, ...] = ()
     context: int | None = None
     rotates: bool = False
     model_type: str = ""
-    layers: int | None = None
+    layers: tuple[ExpectedLayer, ...] = ()
+    unread: tuple[str, ...] = ()
     vocabulary: int | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     slides: SlidingCaches | None = None
@@ -115,34 +83,31 @@ def configuration_beside(model: Path) -> Configuration:
     Raises :class:`ModelError` for a file that is not a JSON object.
     """
     transformers, genai = (read_object(model.parent / name) for name in FILES)
-    transformers = of_decoder(transformers)
-    decoder = section(section(genai, "model"), "decoder")
-    size = integer(decoder, "head_size") or integer(transformers, "head_dim")
-    hidden, heads = (integer(transformers, name) for name in ("hidden_size", "num_attention_heads"))
-    if size is None and hidden and heads:
-        size = hidden // heads
+    transformers = flat(transformers)
+    whole = section(genai, "model")
+    decoder = section(whole, "decoder")
+    layers = layers_of_config(transformers)
+    # Without a number of layers, the first one still tells its size and whether it rotates.
+    every = layers or layers_of_config({**transformers, NAMES["layers"][0]: 1})
+    some = [layer for layer in every if not layer.mixer]
+    sizes = [integer(decoder, "head_size"), *(layer.head_size for layer in some)]
     dtype = dtype_of(transformers)
     return Configuration(
-        head_size=size,
+        head_size=next(filter(None, sizes), None),
         dtype=dtype if dtype in ("float32", "float16", "bfloat16") else None,
         shared_buffer=section(genai, "search").get("past_present_share_buffer") is True,
-        sliding_window=_sliding_window(transformers),
         cache_slack=integer(section(decoder, "sliding_window"), "cache_slack") or 0,
-        layer_types=_layer_types(transformers),
-        expected={name: found for name, found in _expected(transformers, size).items() if found},
         padding_side=str(
             read_object(model.parent / "tokenizer_config.json").get("padding_side", "")
         ),
-        padding=integer(section(genai, "model"), "pad_token_id")
-        or integer(transformers, "pad_token_id"),
-        context=integer(section(genai, "model"), "context_length")
-        or integer(transformers, "max_position_embeddings"),
-        rotates=_rotates(transformers),
+        padding=integer(whole, "pad_token_id") or integer(transformers, "pad_token_id"),
+        context=integer(whole, "context_length") or integer(transformers, "context"),
+        rotates=bool(some) and all(layer.rotates for layer in some),
         model_type=str(transformers.get("model_type", "")),
-        layers=integer(transformers, "num_hidden_layers"),
+        layers=layers,
+        unread=tuple(unread(transformers)),
         provider_options=tuple(_provider_options(decoder)),
-        vocabulary=integer(section(genai, "model"), "vocab_size")
-        or integer(transformers, "vocab_size"),
+        vocabulary=integer(whole, "vocab_size") or integer(transformers, "vocab_size"),
         names={
             word: name
             for side in ("inputs", "outputs")
@@ -175,69 +140,9 @@ def _slides(window: Mapping[str, Any], number: int | None) -> SlidingCaches | No
     return SlidingCaches(rows, frozenset(each for each in known if isinstance(each, int)))
 
 
-def of_decoder(transformers: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a ``config.json``, with those of the decoder of a model for images, too."""
-    return {**transformers, **section(transformers, "text_config")}
-
-
 def dtype_of(transformers: Mapping[str, Any]) -> str:
     """The dtype of a ``config.json``, in its words; empty if it has none."""
     return str(transformers.get("dtype") or transformers.get("torch_dtype") or "")
-
-
-def _layer_types(transformers: dict[str, Any]) -> tuple[str, ...]:
-    kinds = transformers.get("layer_types")
-    return tuple(map(str, kinds)) if isinstance(kinds, list) else ()
-
-
-def _expected(transformers: dict[str, Any], head_size: int | None) -> dict[str, tuple[float, ...]]:
-    """For each setting of attention, such as num_heads, the values that a layer may have.
-
-    A setting has no values if the configuration does not give them, or if tables are scaled for
-    long contexts.
-    """
-
-    def of(*names: str) -> tuple[float, ...]:
-        found = [_positive(transformers, name) for name in names]
-        return tuple(number for number in found if number is not None)
-
-    parameters = section(transformers, "rope_parameters")
-    rotary = [
-        transformers,
-        parameters,
-        *(section(parameters, kind) for kind in ("sliding_attention", "full_attention")),
-    ]
-    scaled = any(
-        section(each, "rope_scaling") or each.get("rope_type", "default") != "default"
-        for each in rotary
-    )
-    bases = [
-        _positive(each, name) for each in rotary for name in ("rope_theta", "rope_local_base_freq")
-    ]
-    shares = [_positive(each, "partial_rotary_factor") for each in rotary]
-    scalar = of("query_pre_attn_scalar")
-    return {
-        "num_heads": of("num_attention_heads"),
-        "kv_num_heads": of("num_key_value_heads", "num_global_key_value_heads"),
-        "head_size": (*of("global_head_dim"), *([head_size] if head_size else [])),
-        "scale": (scalar[0] ** -0.5,) if scalar else of("attention_multiplier"),
-        "softcap": of("attn_logit_softcapping"),
-        "rotated share of a head": tuple(filter(None, shares)),
-        "base of the rotary tables": () if scaled else tuple(filter(None, bases)),
-    }
-
-
-def _rotates(transformers: dict[str, Any]) -> bool:
-    named = {"position_embedding_type", "no_rope_layers", "alibi"} & transformers.keys()
-    parameters = section(transformers, "rope_parameters")
-    return not named and bool({"rope_theta"} & {*transformers, *parameters})
-
-
-def _positive(data: dict[str, Any], name: str) -> float | None:
-    found = data.get(name)
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < 1e9:
-        return None
-    return float(found)
 
 
 def _provider_options(decoder: dict[str, Any]) -> Iterator[str]:
@@ -247,15 +152,6 @@ def _provider_options(decoder: dict[str, Any]) -> Iterator[str]:
         for name, options in each.items() if isinstance(each, dict) else ():
             for option in options if isinstance(options, dict) else ():
                 yield f"{option} ({name})"
-
-
-def _sliding_window(transformers: dict[str, Any]) -> int | None:
-    """The window of the layers that have one; None if the model uses none."""
-    kinds = transformers.get("layer_types")
-    unused = isinstance(kinds, list) and "sliding_attention" not in kinds
-    if unused or transformers.get("use_sliding_window") is False:
-        return None
-    return integer(transformers, "sliding_window")
 
 
 def read_object(file: Path) -> dict[str, Any]:
@@ -281,15 +177,3 @@ def _whole(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
         raise ValueError(f"it has a number of {len(digits)} digits")
     return int(digits)
-
-
-def section(data: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The object called ``name`` in another one; empty if there is none."""
-    found = data.get(name)
-    return found if isinstance(found, dict) else {}
-
-
-def integer(data: Mapping[str, Any], name: str) -> int | None:
-    """The positive whole number called ``name``; None if there is none."""
-    found = data.get(name)
-    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None

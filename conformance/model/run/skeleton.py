@@ -32,7 +32,7 @@ from conformance.graph.reading import ReadModel, reads
 from conformance.graph.shapes import UNKNOWN, ValueType, types_of
 from conformance.graph.walks import inlined, nodes_in, subgraphs, within
 from conformance.model.calls.sequences import DIFFERENT
-from conformance.model.config.rotary_base import stored
+from conformance.model.config.graph_rotation import stored
 from conformance.operator.signature import DOMAIN, OP_TYPE
 
 #: The elements of a weight from which on the product with the weight is left out.
