@@ -117,11 +117,11 @@ def nodes_of(model: ReadModel) -> FoundNodes:
         outputs = connected(OUTPUT_NAMES, node.output)
         pasts = {each: _origin(inputs.get(each, ""), same) for each in ("past_key", "past_value")}
         origins = {each: presents[value] for each, value in pasts.items() if presents.get(value)}
-        layer = _LAYER.search(" ".join((name, inputs.get("past_key", ""), *outputs.values())))
+        layer = layer_in(" ".join((name, inputs.get("past_key", ""), *outputs.values())))
         nodes.append(
             AttentionNode(
                 name=name,
-                layer=int(layer[1]) if layer else order,
+                layer=order if layer is None else layer,
                 inputs=inputs,
                 outputs=outputs,
                 given_inputs=len(node.input),
@@ -140,6 +140,12 @@ def nodes_of(model: ReadModel) -> FoundNodes:
             )
         )
     return FoundNodes(tuple(nodes), warning)
+
+
+def layer_in(names: str) -> int | None:
+    """The number of the layer in the names of a node and its values, None if there is none."""
+    found = _LAYER.search(names)
+    return int(found[1]) if found else None
 
 
 def _origin(value: str, same: Mapping[str, str]) -> str:

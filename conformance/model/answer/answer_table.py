@@ -9,6 +9,9 @@ from typing import Final, NamedTuple
 from conformance.base.findings import workaround
 from conformance.base.words import listed, plural
 from conformance.expectations.known import TODO
+from conformance.graph.nodes import ATTENTION, is_attention, layer_in
+from conformance.graph.reading import ReadModel
+from conformance.graph.walks import nodes_in
 from conformance.model.answer.answers import CHAT, WAY_OF, AnswerPart, ModelAnswer
 from conformance.model.answer.headline import (
     Answers,
@@ -25,6 +28,7 @@ from conformance.model.answer.similar_defect import Similar
 from conformance.model.calls.groups import Group, layers_of, layers_with, ranges, whole_of
 from conformance.model.calls.stages import NodeCall
 from conformance.model.calls.subject import Subject
+from conformance.model.rewriting.dense_nodes import is_rewritten
 from conformance.report.model_table import (
     DRAWN,
     LOADING,
@@ -77,8 +81,9 @@ def table_of(
         sentences=(*of_graph(answers, required), *sentences),
         ways=_ways(answers),
         targets=tuple(label_of(column.targets) for column in columns),
-        rows=tuple(
-            _row(group, number, columns, subject.contradicts) for number, group in enumerate(wholes)
+        rows=(
+            *(_row(group, at, columns, subject.contradicts) for at, group in enumerate(wholes)),
+            *_other_rows(model, columns),
         ),
         causes=tuple(causes),
         faults=tuple(f"{name} was not checked: {why}" for name, why in subject.faults.items()),
@@ -115,6 +120,25 @@ def _row(
             for use in uses
         ]
     return ModelRow(ranges(group.layers), group.what, tuple(lines))
+
+
+def _other_rows(model: ReadModel, columns: Sequence[ReleaseColumn]) -> Iterator[ModelRow]:
+    """A row for each other attention operator, which only the model itself can be judged with."""
+    found: dict[tuple[str, bool], list[int]] = {}
+    for at, node in enumerate(nodes_in(model.proto.graph)):
+        if node.op_type in ATTENTION and not is_attention(node):
+            layer = layer_in(" ".join((node.name, *node.input, *node.output)))
+            of = found.setdefault((node.op_type, is_rewritten(node)), [])
+            of.append(at if layer is None else layer)
+    for (name, compared), layers in found.items():
+        cells = []
+        for column in columns:
+            whole = column.answers[0]
+            chat = whole.of(CHAT)
+            told = f"{chat.sentence}, as part of the model" if compared else "not compared"
+            verdict = DRAWN[chat.kind if compared else "untried"]
+            cells.append(ModelCell(verdict, told, "", column.targets[-1].name))
+        yield ModelRow(ranges(sorted({*layers})), name, (ModelLine("", tuple(cells)),))
 
 
 def _is_told(one: ModelAnswer) -> bool:

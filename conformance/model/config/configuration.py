@@ -23,7 +23,6 @@ _MOST_DIGITS: Final = 20
 
 
 @dataclass(frozen=True)
-@dataclass(frozen=True)
 class SlidingCaches:
     """The layers whose caches a program keeps in buffers of a window's length, and their rows."""
 

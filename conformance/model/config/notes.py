@@ -18,6 +18,7 @@ from conformance.model.config.configuration import Configuration
 from conformance.model.config.graph_rotation import Preparation, RotaryTables, RotationReader
 from conformance.model.config.layers import ExpectedLayer
 from conformance.model.config.table_notes import is_still, table_contradictions
+from conformance.model.rewriting.dense_nodes import is_rewritten
 
 #: The smallest heads of models that people use.
 _LEAST_SIZE: Final = 32
@@ -64,12 +65,15 @@ def _facts(
             f"genai_config.json sets {listed(configuration.provider_options)}, which this check"
             " does not apply; rotary tables and caches may mean something else with it."
         )
-    every = Counter(node.op_type for node in nodes_in(model.proto.graph))
-    others = [f"{every[name]} {name}" for name in ATTENTION if every[name]]
-    if others:
-        yield f"The model has {listed(others)} as well, which this command does not check."
+    attention = [
+        n for n in nodes_in(model.proto.graph) if is_attention(n) or n.op_type in ATTENTION
+    ]
+    every = Counter(node.op_type for node in attention if not is_rewritten(node))
+    if every:
+        others = listed([f"{number} {name}" for name, number in every.items()])
+        yield f"The model has {others} as well, which is not compared with dense attention."
     with_attention = sum(not layer.mixer for layer in configuration.layers)
-    nodes = sum(map(is_attention, nodes_in(model.proto.graph)))
+    nodes = len(attention)
     if nodes < with_attention:
         yield (
             f"config.json has {with_attention} layers of attention, and the graph has this"
