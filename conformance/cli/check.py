@@ -199,6 +199,10 @@ def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: Outp
         )
         prompts = None
         if program.program is not None:
+            number = program.program.skeleton.vocabulary
+            if number is not None and any(token >= number for token in model.prompt):
+                largest = max(model.prompt)
+                raise BadArgument(f"--prompt-ids: {largest} is no token of the model's {number}.")
             (reference,) = targets_for(("cpu",), OptionValues())
             session = stack.enter_context(Session(reference.command))
             prompts = prompts_of(program.program, session)

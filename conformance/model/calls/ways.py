@@ -194,7 +194,7 @@ def _lacks_left(program: DecoderProgram) -> str:
 
 
 def _lacks_zero(program: DecoderProgram) -> str:
-    if (program.new is not None and program.new < 6) or program.prompt:
+    if program.new is not None and program.new < 6:
         return f"the graph takes {program.new} tokens at a time"
     return "" if "ids" in program.kinds or "mask" in program.kinds else "the graph has no tokens"
 

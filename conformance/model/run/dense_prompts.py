@@ -109,8 +109,7 @@ class DensePrompts:
             rows = {name: 0 if known.is_past(name) else len(history) for name in caches}
             feeder = Feeder(interface, inputs, max(ROWS, len(history)), prompt_of(history), rows)
             calls.append(feeder.arrays())
-        files = self._program.skeleton.files
-        done = run_calls(self._session, model.SerializeToString(), calls, files=files)
+        done = run_calls(self._session, model.SerializeToString(), calls)
         if isinstance(done, Stopped):
             said = getattr(done.outcome, "message", "") or getattr(done.outcome, "reason", "")
             raise NotComputed(f"dense attention in its place cannot be run: {said}")

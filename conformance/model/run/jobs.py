@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import onnx
@@ -41,15 +40,13 @@ def run_calls(
     calls: Sequence[Values],
     carried: Mapping[str, str] | None = None,
     share: Mapping[str, str] | None = None,
-    files: Mapping[str, Path] | None = None,
 ) -> list[dict[str, Array]] | Stopped:
     """The outputs of consecutive ``calls`` with these inputs.
 
     From the second call on, ``carried`` maps inputs to the outputs of the call before. ``share``
-    maps outputs to the inputs whose memory they use, and ``files`` are those beside the model.
+    maps outputs to the inputs whose memory they use.
     """
     content: dict[str, bytes] = {"model.onnx": model}
-    content |= {name: file.read_bytes() for name, file in (files or {}).items()}
     plans = []
     for number, given in enumerate(calls):
         names = {}
@@ -103,7 +100,6 @@ def run_sequence(
             inputs,
             states,
             share,
-            program.skeleton.files,
         )
         if isinstance(found, Stopped):
             return Stopped(start + found.call, found.outcome)

@@ -9,6 +9,7 @@ from functools import cached_property
 import onnx
 
 from conformance.base.array_types import Array
+from conformance.graph.parts import CannotCut
 from conformance.graph.reading import ReadModel
 from conformance.graph.shapes import types_of
 from conformance.harness.session import Session
@@ -116,7 +117,7 @@ def pipeline_program(
         own = [group for group in groups if group.file == stage.file]
         skeleton = whole(model, [node for group in own for node in group.nodes])
         if skeleton.only_loads:
-            raise ValueError(f"{stage.file} has too many weights to be run without them")
+            raise CannotCut(f"{stage.file} has too many weights to be run without them")
         interface = interface_of(model, skeleton, own, configuration)
         files.append(PipelineFile(skeleton, interface, stage.on_prompt, stage.on_tokens))
     taking = next(f for f in files if f.on_prompt and f.interface.takers)

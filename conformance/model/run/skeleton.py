@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.external_data_helper import load_external_data_for_model
 
 from conformance.base.array_types import NUMPY
 from conformance.graph.nodes import ATTENTION, AttentionNode, is_attention, is_empty
@@ -30,13 +30,15 @@ from conformance.graph.parts import (
 )
 from conformance.graph.reading import ReadModel, reads
 from conformance.graph.shapes import UNKNOWN, ValueType, types_of
-from conformance.graph.walks import inlined, nodes_in, subgraphs, within
+from conformance.graph.walks import inlined, make_names_safe, nodes_in, subgraphs, within
 from conformance.model.calls.sequences import DIFFERENT
 from conformance.model.config.graph_rotation import stored
 from conformance.operator.signature import DOMAIN, OP_TYPE
 
 #: The elements of a weight from which on the product with the weight is left out.
 _MOST_OF_ONE: Final = 1 << 14
+#: The most bytes of weights that are passed on; a model in protocol buffers cannot have more.
+_MOST_BYTES: Final = 1_900_000_000
 #: Columns of a rotary table, as wide as the largest heads.
 _WIDEST_TABLE: Final = 512
 #: The scale for quantising activations of about 4 to uint8.
@@ -61,10 +63,9 @@ class Skeleton:
     """A model that a target can run.
 
     ``content`` is what the target loads: the bytes of the file if nothing of it was replaced.
-    ``model`` is the same model, for reading and rewriting. ``files`` has other files that it needs
-    beside it, by name. ``inputs`` has what is known about its inputs. ``table_rows`` is the number
-    of rows of the tables that rotary tables are taken from. ``only_loads``: its weights are inputs,
-    so that it can be loaded but not run. ``as_written`` is the model before scales of activations
+    ``model`` is the same model, for reading and rewriting. ``inputs`` has what is known about its
+    inputs. ``table_rows`` is the number of rows of the tables that rotary tables are taken from.
+    ``only_loads``: its weights are inputs, so that it can be loaded but not run. ``as_written`` is the model before scales of activations
     were fixed, b"" if there were none. ``drawn``: its weights are random. ``results`` are the
     values to compare; empty: its outputs. ``mixes``: the result for a token depends on the other
     tokens of the call.
@@ -73,7 +74,6 @@ class Skeleton:
     content: bytes
     model: onnx.ModelProto
     inputs: Mapping[str, ValueType]
-    files: Mapping[str, Path] = field(default_factory=dict)
     table_rows: int | None = None
     only_loads: bool = False
     as_written: bytes = b""
@@ -95,19 +95,22 @@ class Skeleton:
 
 
 def with_weights(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
-    """The model as it is written, with its own weights. Raises ValueError if a file is missing."""
+    """The model as it is written, with its own weights.
+
+    Raises :class:`CannotCut` if they are not there, or too large to be passed on.
+    """
     proto = onnx.load(model.path, load_external_data=False)
-    places = {
-        entry.value
-        for tensor in _tensors(proto.graph)
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
-    files = {name: model.path.parent / name for name in sorted(places)}
-    for name, file in files.items():
-        if not file.is_file() or ".." in Path(name).parts or Path(name).is_absolute():
-            raise ValueError(f"its weights in {name} are not there")
-    return _made(model, proto, model.path.read_bytes(), nodes, files=files)
+    make_names_safe(proto)
+    outside = [each for each in _tensors(proto.graph) if each.data_location == TensorProto.EXTERNAL]
+    size = model.path.stat().st_size + sum(math.prod(each.dims) for each in outside)
+    if size > _MOST_BYTES:
+        raise CannotCut(f"--weights takes at most {_MOST_BYTES / 2**30:g} GiB of weights")
+    try:
+        load_external_data_for_model(proto, str(model.path.parent))
+    except Exception as error:  # of several classes, for files that are not there or too short
+        raise CannotCut(f"its weights cannot be read: {error}") from None
+    content = bytes(proto.SerializeToString()) if outside else model.path.read_bytes()
+    return _made(model, proto, content, nodes)
 
 
 def whole(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
@@ -245,7 +248,6 @@ def _made(
     content: bytes,
     nodes: Sequence[AttentionNode],
     *,
-    files: Mapping[str, Path] | None = None,
     drawn: bool = False,
     results: tuple[str, ...] = (),
 ) -> Skeleton:
@@ -264,7 +266,6 @@ def _made(
         content or bytes(proto.SerializeToString()),
         proto,
         {each.name: types[each.name] for each in graph.input if each.name not in fixed},
-        files or {},
         min((fixed[n].dims[0] for n in tables if n in fixed and fixed[n].dims), default=None),
         as_written=as_written,
         drawn=drawn,
