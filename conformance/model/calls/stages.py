@@ -21,6 +21,10 @@ _BEYOND: Final = (1, 17)
 _SHORT_WINDOW: Final = 128
 #: The most scores of a prompt, one for each pair of tokens and head: more take the oracle too long.
 MOST_SCORES: Final = 1 << 23
+#: The end of the label of a call with fewer heads.
+FEW_HEADS: Final = "_few_heads"
+#: The most scores of a call that the user asks for; with more, it has fewer heads.
+_ALL_SCORES: Final = 1 << 27
 #: The most scores of a call that is tried again in a buffer.
 _FEW_SCORES: Final = 1 << 15
 #: The most elements of keys in the caches of all stages of a group together.
@@ -77,7 +81,22 @@ class NodeCall:
 def stages_of(form: Form, asked: Lengths) -> list[NodeCall]:
     """The stages for nodes of this form, without those for which the oracle takes too long."""
     stages = possible_stages_of(form, asked)
-    return stages if asked.tokens else _affordable(form, stages)
+    if asked.tokens:
+        return [_with_few_heads(form, stage) for stage in stages]
+    return _affordable(form, stages)
+
+
+def _with_few_heads(form: Form, stage: NodeCall) -> NodeCall:
+    """The stage with the query heads of one key/value head, if it has too many scores."""
+    heads, kv_heads = form.fields["num_heads"], form.fields["kv_num_heads"]
+    if kv_heads == 1 or _scores(form, stage) <= _ALL_SCORES:
+        return stage
+    return replace(
+        stage,
+        label=f"{stage.label}{FEW_HEADS}",
+        words=f"{stage.words} with {heads // kv_heads} of {heads} heads",
+        fields={**stage.fields, "num_heads": heads // kv_heads, "kv_num_heads": 1},
+    )
 
 
 def possible_stages_of(form: Form, asked: Lengths) -> list[NodeCall]:
@@ -114,7 +133,7 @@ def beyond_window(form: Form, stages: Sequence[NodeCall]) -> NodeCall | None:
     plain = _stage(form, "prompt", new, 0, form.batch_size or 1)
     made = replace(
         plain,
-        label=f"{plain.label}_few_heads",
+        label=f"{plain.label}{FEW_HEADS}",
         words=f"{plain.words} with {told}",
         fields={**plain.fields, **fewer},
     )

@@ -20,6 +20,7 @@ from conformance.model.calls.entries import case_file_of
 from conformance.model.calls.forms import Form
 from conformance.model.calls.groups import Group, groups_of, layers_of, only_layers, unique
 from conformance.model.calls.stages import (
+    FEW_HEADS,
     Lengths,
     NodeCall,
     beyond_window,
@@ -146,15 +147,19 @@ def _left_out(
     form: Form, lengths: Lengths, tried: Sequence[NodeCall], beyond: NodeCall | None
 ) -> Iterator[str]:
     """The calls that a program makes but that are not among ``tried``."""
-    labels = {stage.label for stage in tried}
+    labels = {stage.label for stage in tried} | {
+        stage.label.removesuffix(FEW_HEADS) for stage in tried
+    }
+    if fewer := [stage for stage in tried if lengths.tokens and stage.label.endswith(FEW_HEADS)]:
+        yield f"{plural(len(fewer), 'call')} {fewer[0].words[fewer[0].words.index('with ') :]} only"
     left_out = [each for each in possible_stages_of(form, lengths) if each.label not in labels]
     if left_out:
         tokens = ",".join(map(str, sorted({stage.tokens for stage in left_out})))
         option = "" if lengths.tokens else f" without --lengths {tokens}"
         yield f"{plural(len(left_out), 'long call')} not tried{option}"
     if beyond is not None and beyond.label in labels:
-        fewer = beyond.words.partition(" with ")[2]
-        yield f"beyond its window of {form.window} only with {fewer}"
+        told = beyond.words.partition(" with ")[2]
+        yield f"beyond its window of {form.window} only with {told}"
     elif form.window and not lengths.tokens and all(s.tokens <= form.window for s in tried):
         yield f"not tried beyond its window of {form.window}"
 

@@ -65,10 +65,10 @@ class Skeleton:
     ``content`` is what the target loads: the bytes of the file if nothing of it was replaced.
     ``model`` is the same model, for reading and rewriting. ``inputs`` has what is known about its
     inputs. ``table_rows`` is the number of rows of the tables that rotary tables are taken from.
-    ``only_loads``: its weights are inputs, so that it can be loaded but not run. ``as_written`` is the model before scales of activations
-    were fixed, b"" if there were none. ``drawn``: its weights are random. ``results`` are the
-    values to compare; empty: its outputs. ``mixes``: the result for a token depends on the other
-    tokens of the call.
+    ``only_loads``: its weights are inputs, so that it can be loaded but not run. ``as_written`` is
+    the model before scales of activations were fixed, b"" if there were none. ``drawn``: its
+    weights are random. ``results`` are the values to compare; empty: its outputs. ``mixes``: the
+    result for a token depends on the other tokens of the call.
     """
 
     content: bytes
