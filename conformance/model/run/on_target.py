@@ -175,6 +175,10 @@ def _seen(
             # A program whose chat fails is not called in other ways.
             steps = _single_tokens(program, session, prompts) if way.name == "chat" else ""
             found[0] = replace(one, where=one.where + steps, loads=one.loads or bool(steps))
+            if not found[0].loads and program.skeleton.results:
+                return ModelRun(
+                    unseen=f"the part of it without its weights is refused: {one.message}"
+                )
             if not found[0].loads:
                 return ModelRun(load=one.message)
             if not steps:
