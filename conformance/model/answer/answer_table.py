@@ -234,10 +234,12 @@ def _of_model(
     """Each failure of the model itself once, unless the graph is to blame."""
     found: dict[tuple[AnswerKind, str], list[tuple[str, AnswerPart]]] = {}
     for target in (target for each in series for target in reversed(each)):
-        nodes = {part.kind for one in answers[target.name][1:] for part in one.bad}
+        nodes = [part for one in answers[target.name][1:] for part in one.bad]
+        kinds = {part.kind for part in nodes}
+        said = {short(record.message) for part in nodes for _, record in part.results} - {""}
         for part in answers[target.name][0].bad:
             # What calls of single nodes show is told with their cases.
-            if part.message or (not part.of_graph and part.kind not in nodes):
+            if not part.of_graph and (part.message or part.kind) not in said | kinds:
                 what = _NUMBER.sub("…", part.message) or f"{part.use}: {part.told}"
                 found.setdefault((part.kind, what), []).append((target.name, part))
     for (kind, _), members in found.items():

@@ -100,6 +100,7 @@ def cause_of(
     found: dict[str, list[AttentionNode]] = {}
     for group, node in nodes:
         for sentence in (
+            *_of_eviction(group, seen[node.name]),
             *_of_lengths(program, group, node, seen[node.name]),
             *_of_caches(program, node, seen[node.name]),
             *_of_scales(seen[node.name]),
@@ -148,6 +149,16 @@ def _agrees(node: AttentionNode, values: Mapping[str, Array], scale: float) -> b
         if wrong.any():
             return False
     return True
+
+
+def _of_eviction(group: Group, calls: Sequence[_Seen]) -> Iterator[str]:
+    """Whether tokens were taken back in a cache that no longer has the rows before them."""
+    back = next((seen for seen in calls if seen.call.kept is not None), None)
+    if back is None or "past_key" not in back.values or group.form.borrows:
+        return
+    rows, kept = back.values["past_key"].shape[-2], back.call.kept or 0
+    if group.form.window and (group.form.cache == "window" or rows < kept):
+        yield "the cache keeps the tokens of the window only, and has lost those before it"
 
 
 def _of_lengths(
