@@ -236,7 +236,7 @@ def _of_model(
     for target in (target for each in series for target in reversed(each)):
         nodes = [part for one in answers[target.name][1:] for part in one.bad]
         kinds = {part.kind for part in nodes}
-        said = {short(record.message) for part in nodes for _, record in part.results} - {""}
+        said = {short(record.message or "") for part in nodes for _, record in part.results} - {""}
         for part in answers[target.name][0].bad:
             # What calls of single nodes show is told with their cases.
             if not part.of_graph and (part.message or part.kind) not in said | kinds:
