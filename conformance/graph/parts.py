@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Final
 
 import onnx
-from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto
 
-from conformance.base.array_types import ONNX
 from conformance.graph.reading import reads
-from conformance.graph.shapes import ValueType
 from conformance.graph.walks import nodes_in
 
 #: The most elements of all random weights; a model with more of them is not run.
@@ -66,13 +64,6 @@ def model_of(
         for own in (node.input, node.output):
             own[:] = [names.get(name, name) for name in own]
     return part
-
-
-def declared(name: str, known: ValueType) -> ValueInfoProto:
-    """An input or output of a type. Raises :class:`CannotCut` if too little of it is known."""
-    if known.dtype is None or known.dims is None:
-        raise CannotCut(f"the type of {name} cannot be told")
-    return helper.make_tensor_value_info(name, ONNX[known.dtype], known.dims)
 
 
 def too_many(weights: Iterable[TensorProto]) -> bool:

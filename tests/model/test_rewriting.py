@@ -18,7 +18,7 @@ from onnx.reference import ReferenceEvaluator
 from random_configurations import STAGES, random_configuration
 
 from conformance.base.array_types import ONNX_OF_NUMPY
-from conformance.model.rewriting.dense import CannotRewrite, dense_model, other_attention
+from conformance.model.rewriting.dense import CannotRewrite, dense_model
 from conformance.operator.signature import DOMAIN, INPUT_NAMES, OUTPUT_NAMES
 from conformance.oracle import reference
 from conformance.oracle.numbers import FLOAT_DTYPES
@@ -556,17 +556,6 @@ def test_sizes_are_open() -> None:
     ]
     assert sizes == [[0, 0, 16], [0, 0, 8], [0, 0, 8]]
     assert ran(dense, arrays())["output"].shape == (1, 5, 16)
-
-
-def test_other_attention_is_listed() -> None:
-    text = """
-    agraph (float[B, S, 16] x) => (float[B, S, 16] y) {
-      a = com.microsoft.PagedAttention (x)
-      b = com.microsoft.Attention <num_heads = 2> (a)
-      y = com.microsoft.MultiHeadAttention <num_heads = 2> (b, b, b)
-    }
-    """
-    assert other_attention(parsed(text)) == ["PagedAttention", "Attention"]
 
 
 def test_what_cannot_be_rewritten() -> None:

@@ -126,11 +126,6 @@ class Interface:
                 found[name] = (alike or left)[0]
         return found
 
-    @cached_property
-    def loses_caches(self) -> bool:
-        """Whether an input can be a cache that no output continues."""
-        return any(self.is_cache(name) and name not in self.states for name in self.inputs)
-
     def is_cache(self, name: str) -> bool:
         """Whether an input of unknown meaning can be a cache.
 
@@ -181,26 +176,10 @@ class Interface:
             known = next(alike, None)
         return known
 
-    def logits(self) -> str | None:
-        """The output that gives the next token."""
-        wanted = self.configuration.names.get("logits", "logits")
-        if wanted in self.outputs:
-            return wanted
-        presents = {name for _, node, _ in self.takers.values() for name in node.outputs.values()}
-        of_rank_3 = {name for name, known in self.outputs.items() if len(known.dims or ()) == 3}
-        others = of_rank_3 - presents
-        return others.pop() if len(others) == 1 else None
-
     def layer(self, name: str) -> int | None:
         """The number of a layer in the name of an input, None if it has none."""
         found = re.findall(r"\d+", name)
         return int(found[0]) if len(found) == 1 else None
-
-    def describe(self, name: str) -> str:
-        """``pixels (float32 [batch, 3])``."""
-        known = self.inputs.get(name, ValueType())
-        dims = "" if known.dims is None else f" {list(known.dims)}".replace("'", "")
-        return f"{name} ({known.dtype or word_of(self.types.get(name, 0))}{dims})"
 
 
 def interface_of(

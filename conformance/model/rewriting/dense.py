@@ -17,7 +17,7 @@ import onnx
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from conformance.base.array_types import ONNX
-from conformance.graph.nodes import ATTENTION, attributes_in, is_attention, sliced_away
+from conformance.graph.nodes import attributes_in, is_attention, sliced_away
 from conformance.graph.parts import reached
 from conformance.graph.reading import reads
 from conformance.graph.shapes import UNKNOWN, ValueType, inferred, types_of
@@ -109,17 +109,6 @@ def dense_model(
     _choose_outputs(graph, origins, keep)
     _open_sizes(graph.input, rewriting.caches)
     return dense
-
-
-def other_attention(model: onnx.ModelProto) -> list[str]:
-    """The attention operators of the model that :func:`dense_model` leaves as they are.
-
-    Each name is there once, in the order of the graph. Functions are looked into, too.
-    """
-    places: list[GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
-    nodes = (node for place in places for node in nodes_in(place))
-    left = (each.op_type for each in nodes if each.op_type in ATTENTION and not is_rewritten(each))
-    return [*dict.fromkeys(left)]
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -265,10 +265,3 @@ def _load_refusal(session: Session, model: bytes) -> str:
     if isinstance(done, Stopped) and isinstance(done.outcome, Rejected):
         return short(done.outcome.message) if done.outcome.stage == "load" else ""
     return ""
-
-
-def waits_for(ways: Sequence[WayResult]) -> Iterator[str]:
-    """The names of the ways that were not tried, each with the reason."""
-    for one in ways:
-        if one.kind == "untried":
-            yield f"{one.way.name} ({one.where})"
