@@ -34,14 +34,14 @@ def inspected(program: DecoderProgram, prompts: DensePrompts) -> list[str]:
     """Sentences on rotary tables and rotation that are surely wrong, each with its layers."""
     token = program.source.first, 0
     number = program.new or min(_EQUAL, program.most)
-    names = ("query", "key", *_TABLES)
-    values = [
-        n.inputs[name]
-        for g in program.groups
-        for n in g.nodes
+    values = {
+        each.inputs[name]
+        for group in program.groups
+        for node in group.nodes[:1]
+        for each, names in ((node, ("query", "key")), *((n, _TABLES) for n in group.nodes))
         for name in names
-        if name in n.inputs
-    ]
+        if name in each.inputs
+    }
     try:
         got = prompts.values((token,) * number, values)
     except NotComputed:
