@@ -51,7 +51,8 @@ class DensePrompts:
 
     def of(self, history: History) -> Mapping[str, Array]:
         """The outputs of one prompt. Raises :class:`NotComputed`."""
-        self.prepare([history])
+        if history not in self._plain:
+            self.prepare([history])
         return self._plain[history]
 
     def rounding(self, history: History, name: str) -> float:
