@@ -44,7 +44,10 @@ class DensePrompts:
     def prepare(self, histories: Iterable[History]) -> None:
         """Compute the results of several prompts in one run. Raises :class:`NotComputed`."""
         missing = [each for each in dict.fromkeys(histories) if each not in self._plain]
-        for rounded, known in ((False, self._plain), *(((True, self._rounded),) * self._is_coded)):
+        for rounded, known in (
+            (False, self._plain),
+            *(((True, self._rounded),) * self._is_rounded),
+        ):
             if missing:
                 known.update(zip(missing, self._run(self._models[rounded], missing), strict=True))
 
@@ -54,12 +57,12 @@ class DensePrompts:
         return self._plain[history]
 
     def rounding(self, history: History, name: str) -> float:
-        """How far the codes of quantised caches may move an element of an output.
+        """How far rounding in attention may move an element of an output.
 
         It is twice the most that rounding without a limit moves one: another kernel may round at
         other places.
         """
-        if not self._is_coded:
+        if not self._is_rounded:
             return 0.0
         self.prepare([history])
         moved = np.abs(self._plain[history][name] - self._rounded[history][name])
@@ -72,10 +75,11 @@ class DensePrompts:
         return self._run(model, [history])[0]
 
     @cached_property
-    def _is_coded(self) -> bool:
-        """Whether a cache is stored as codes."""
+    def _is_rounded(self) -> bool:
+        """Whether a cache is stored as codes, or attention in a type of less than 32 bits."""
         nodes = self._program.skeleton.model.graph.node
-        codes = any(group.form.fields.get("cache_dtype") for group in self._program.groups)
+        forms = [group.form.fields for group in self._program.groups]
+        codes = any(form.get("cache_dtype") or form["dtype"] != "float32" for form in forms)
         return codes or any(node.op_type == "DequantizeLinear" for node in nodes)
 
     @cached_property
@@ -83,7 +87,7 @@ class DensePrompts:
         skeleton = self._program.skeleton
         return {
             rounded: dense_model(skeleton.model, rounded=rounded, keep=skeleton.results)
-            for rounded in (False, True)[: 1 + self._is_coded]
+            for rounded in (False, True)[: 1 + self._is_rounded]
         }
 
     def _run(
