@@ -77,10 +77,8 @@ class DensePrompts:
     @cached_property
     def _is_rounded(self) -> bool:
         """Whether a cache is stored as codes, or attention in a type of less than 32 bits."""
-        nodes = self._program.skeleton.model.graph.node
         forms = [group.form.fields for group in self._program.groups]
-        codes = any(form.get("cache_dtype") or form["dtype"] != "float32" for form in forms)
-        return codes or any(node.op_type == "DequantizeLinear" for node in nodes)
+        return self._program.has_codes or any(form["dtype"] != "float32" for form in forms)
 
     @cached_property
     def _models(self) -> Mapping[bool, onnx.ModelProto]:
