@@ -24,6 +24,7 @@ from conformance.model.calls.sequences import DIFFERENT, ProgramCall
 from conformance.model.config.configuration import Configuration
 from conformance.model.run.skeleton import TOKENS, Skeleton, rotary_table
 from conformance.operator.call import checked_call
+from conformance.operator.tensors import Step
 
 #: The meaning of a decoder's inputs, by the names that exporters give them.
 _BY_NAME: Final[Mapping[str, str]] = {
@@ -402,6 +403,20 @@ class Feeder:
     def _known_shapes(self) -> Mapping[str, tuple[int, ...] | None]:
         return {name: self._known_shape(name) for name in self.inputs}
 
+    @cached_property
+    def _steps(self) -> dict[int, Step | None]:
+        """The calls of the nodes so far, by their form."""
+        return {}
+
+    def _step(self, form: Form) -> Step | None:
+        """The call of nodes with this form, None if there is none: the target says so."""
+        rows = form.rows(self.call.new, self.call.total, self.rows)
+        fields = form.lengths(self.call.new, [*map(int, self.call.lengths)], rows)
+        try:
+            return steps_of(checked_call({**form.fields, **fields}))[0]
+        except ValueError:
+            return None
+
     def _known_shape(self, name: str) -> tuple[int, ...] | None:
         """The shape of an input whose meaning is known, if it has the usual rank."""
         call = self.call
@@ -409,13 +424,10 @@ class Feeder:
         dims = self.inputs[name].dims or ()
         if name in self.interface.takers:
             parameter, _, form = self.interface.takers[name]
-            rows = form.rows(call.new, call.total, self.rows)
-            fields = form.lengths(call.new, [*map(int, call.lengths)], rows)
-            try:
-                step = steps_of(checked_call({**form.fields, **fields}))[0]
-                shape = step.input(parameter).shape
-            except ValueError:  # the node has no such call: the target says so
-                shape = None
+            if id(form) not in self._steps:
+                self._steps[id(form)] = self._step(form)
+            step = self._steps[id(form)]
+            shape = None if step is None else step.input(parameter).shape
         else:
             widths = dict.fromkeys(("ids", "positions", "types"), call.new) | {"mask": call.total}
             kind = self.interface.kind(name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -92,7 +93,7 @@ class CallSequence:
     buffers: Mapping[str, int] = field(default_factory=dict)
     share: bool = False
 
-    @property
+    @cached_property
     def longest(self) -> dict[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
         """For each history of a sequence, the longest one that continues it."""
         every = {history for call in self.calls for history in call.histories}

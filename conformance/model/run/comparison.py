@@ -73,10 +73,11 @@ def compared(
 def _adds_more(program: DecoderProgram, call: ProgramCall, got: Mapping[str, Array]) -> bool:
     """Whether a growing cache has more rows after a call than the program gave tokens."""
     for past, present in program.interface.states.items():
-        known, cache = program.skeleton.inputs.get(past), got.get(present)
-        if known is None or cache is None or cache.ndim < 4 or not program.grows(past):
+        known = program.skeleton.inputs.get(past)
+        if known is None or not isinstance(known.dim(-2), str) or not program.grows(past):
             continue
-        if isinstance(known.dim(-2), str) and cache.shape[-2] > call.total:
+        cache = got.get(present)
+        if cache is not None and cache.ndim > 3 and cache.shape[-2] > call.total:
             return True
     return False
 
@@ -104,22 +105,17 @@ def _of_call(
                         yield _difference(number, call, name, values, want, limit)
                 continue
             values, places = rows
-            own = prompts.of(history)
             whole = prompts.of(longest[history])
-            if name not in own or not len(places):
+            if name not in whole or not len(places):
                 continue
-            of_tokens = own[name].shape[1:2] == (len(history),)
-            if of_tokens:
+            if whole[name].shape[1:2] == (len(longest[history]),):
                 yield _judged(program, run, number, name, values, places, history, prompts)
             elif places[-1] == len(history) - 1:
-                last = (
-                    own[name].reshape(values[-1].shape)
-                    if own[name].size == values[-1].size
-                    else None
-                )
-                if last is not None:
+                own = _own(run, history, prompts)[name]
+                if own.size == values[-1].size:
+                    last = own.reshape(values[-1].shape)[None]
                     limit = _limit(program, name, whole) + prompts.rounding(history, name)
-                    yield _difference(number, call, name, values[-1:], last[None], limit)
+                    yield _difference(number, call, name, values[-1:], last, limit)
 
 
 def _rows(call: ProgramCall, row: int, array: Array) -> tuple[Array, Array] | None:
@@ -160,6 +156,7 @@ def _judged(
     wrong = found(longest)
     if wrong is None or longest == history:
         return wrong
+    _own(run, history, prompts)
     if _agree(program, name, history, longest, prompts) or (program.cached and program.sees_later):
         return wrong
     own = found(history)
@@ -167,6 +164,12 @@ def _judged(
     if own is not None and not all(_agree(program, name, h, history, prompts) for h in before):
         return "its results depend on the number of all tokens, as with tables for long prompts"
     return own
+
+
+def _own(run: CallSequence, history: History, prompts: DensePrompts) -> Mapping[str, Array]:
+    """The results of a prompt that ends with a call; those of the other calls are needed next."""
+    prompts.prepare(each for call in run.calls for each in call.histories)
+    return prompts.of(history)
 
 
 def _agree(

@@ -20,8 +20,9 @@ from conformance.harness.session import Session
 from conformance.model.calls.feeds import Feeder
 from conformance.model.calls.program import ROWS, DecoderProgram
 from conformance.model.calls.sequences import prompt_of
-from conformance.model.rewriting.dense import dense_model
-from conformance.model.run.jobs import Stopped, run_calls
+from conformance.model.rewriting.dense import CannotRewrite, dense_model
+from conformance.model.run.jobs import SECONDS, Stopped, run_calls
+from conformance.model.run.skeleton import part_for
 
 _PASTS: Final = ("past_key", "past_value")
 
@@ -43,12 +44,12 @@ class DensePrompts:
 
     def prepare(self, histories: Iterable[History]) -> None:
         """Compute the results of several prompts in one run. Raises :class:`NotComputed`."""
-        missing = [each for each in dict.fromkeys(histories) if each not in self._plain]
+        wanted = dict.fromkeys(histories)
         for rounded, known in (
             (False, self._plain),
             *(((True, self._rounded),) * self._is_rounded),
         ):
-            if missing:
+            if missing := [each for each in wanted if each not in known]:
                 known.update(zip(missing, self._run(self._models[rounded], missing), strict=True))
 
     def of(self, history: History) -> Mapping[str, Array]:
@@ -70,9 +71,9 @@ class DensePrompts:
 
     def values(self, history: History, names: Iterable[str]) -> Mapping[str, Array]:
         """Values inside of the graph in one prompt. Raises :class:`NotComputed`."""
-        made = {name for node in self._program.skeleton.model.graph.node for name in node.output}
-        model = dense_model(self._program.skeleton.model, keep=sorted({*names} & made))
-        return self._run(model, [history])[0]
+        model = part_for(self._program.skeleton.model, {*names})
+        kept = [each.name for each in model.graph.output]
+        return self._run(dense_model(model, keep=kept), [history])[0] if kept else {}
 
     @cached_property
     def _is_rounded(self) -> bool:
@@ -83,10 +84,13 @@ class DensePrompts:
     @cached_property
     def _models(self) -> Mapping[bool, onnx.ModelProto]:
         skeleton = self._program.skeleton
-        return {
-            rounded: dense_model(skeleton.model, rounded=rounded, keep=skeleton.results)
-            for rounded in (False, True)[: 1 + self._is_rounded]
-        }
+        try:
+            return {
+                rounded: dense_model(skeleton.model, rounded=rounded, keep=skeleton.results)
+                for rounded in (False, True)[: 1 + self._is_rounded]
+            }
+        except CannotRewrite as error:
+            raise NotComputed(str(error).rstrip(".")) from None
 
     def _run(
         self, model: onnx.ModelProto, histories: Iterable[History]
@@ -111,7 +115,8 @@ class DensePrompts:
             rows = {name: 0 if known.is_past(name) else len(history) for name in caches}
             feeder = Feeder(interface, inputs, max(ROWS, len(history)), prompt_of(history), rows)
             calls.append(feeder.arrays())
-        done = run_calls(self._session, model.SerializeToString(), calls)
+        seconds = SECONDS * len(calls)
+        done = run_calls(self._session, model.SerializeToString(), calls, seconds=seconds)
         if isinstance(done, Stopped):
             said = getattr(done.outcome, "message", "") or getattr(done.outcome, "reason", "")
             raise NotComputed(f"dense attention in its place cannot be run: {said}")

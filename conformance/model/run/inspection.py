@@ -15,8 +15,11 @@ from conformance.base.array_types import Array
 from conformance.graph.nodes import AttentionNode, array_of
 from conformance.graph.parts import CannotCut
 from conformance.graph.walks import nodes_in
+from conformance.harness.runner import RunnerFailed
+from conformance.model.calls.feeds import CannotFeed
 from conformance.model.calls.groups import Group, layers_of
 from conformance.model.calls.program import DecoderProgram
+from conformance.model.rewriting.dense import CannotRewrite
 from conformance.model.run.dense_prompts import DensePrompts, NotComputed
 
 _TABLES: Final = ("cos_cache", "sin_cache")
@@ -34,18 +37,18 @@ def inspected(program: DecoderProgram, prompts: DensePrompts) -> list[str]:
     """Sentences on rotary tables and rotation that are surely wrong, each with its layers."""
     token = program.source.first, 0
     number = program.new or min(_EQUAL, program.most)
-    names = ("query", "key", *_TABLES)
-    values = [
-        n.inputs[name]
-        for g in program.groups
-        for n in g.nodes
+    values = {
+        each.inputs[name]
+        for group in program.groups
+        for node in group.nodes[:1]
+        for each, names in ((node, ("query", "key")), *((n, _TABLES) for n in group.nodes))
         for name in names
-        if name in n.inputs
-    ]
+        if name in each.inputs
+    }
     try:
         got = prompts.values((token,) * number, values)
-    except NotComputed:
-        return []
+    except (NotComputed, CannotRewrite, CannotFeed, RunnerFailed):
+        return []  # the run itself says why
     known: dict[str, Array] = dict(got)
     rotations = [*_tables_in_graph(program)]
     wanted = {*values, *(name for pair in rotations for name in pair)}

@@ -40,7 +40,8 @@ def run_calls(
     calls: Sequence[Values],
     carried: Mapping[str, str] | None = None,
     share: Mapping[str, str] | None = None,
-) -> list[dict[str, Array]] | Stopped:
+    seconds: float = SECONDS,
+) -> list[Values] | Stopped:
     """The outputs of consecutive ``calls`` with these inputs.
 
     From the second call on, ``carried`` maps inputs to the outputs of the call before. ``share``
@@ -55,23 +56,37 @@ def run_calls(
             content[names[name]] = tensor_file(array, name)
         carry = dict(carried or {}) if number else {}
         plans.append(StepFiles(files=names, carry=carry, share=dict(share or {})))
-    job = Job("the model itself", content, tuple(plans), 1, SECONDS, _MOST_BYTES)
+    job = Job("the model itself", content, tuple(plans), 1, seconds, _MOST_BYTES)
     outcome = session.run(job)
     if not isinstance(outcome, Ran):
         return Stopped(getattr(outcome, "step", 0), outcome)
-    return [dict(_arrays(files)) for files in outcome.runs[0]]
+    return [_Outputs(files) for files in outcome.runs[0]]
 
 
-def _arrays(files: Mapping[str, bytes]) -> Iterator[tuple[str, Array]]:
-    for name, content in files.items():
-        tensor = onnx.TensorProto.FromString(content)
-        if tensor.data_type in _READABLE:
-            yield name, numpy_helper.to_array(tensor)
+class _Outputs(Mapping[str, Array]):
+    """The outputs of a call, each of which is read from its file's content when it is needed."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self._files = dict(files)
+        self._arrays: dict[str, Array] = {}
+
+    def __getitem__(self, name: str) -> Array:
+        if name in self._files:
+            tensor = onnx.TensorProto.FromString(self._files.pop(name))
+            if tensor.data_type in _READABLE:
+                self._arrays[name] = numpy_helper.to_array(tensor)
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in [*self._files, *self._arrays] if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def run_sequence(
     session: Session, program: DecoderProgram, run: CallSequence, model: bytes | None = None
-) -> list[dict[str, Array]] | Stopped:
+) -> list[Values] | Stopped:
     """The outputs of the calls of a sequence; ``model`` replaces the program's.
 
     The runner hands the caches on, except where the program changes them between two calls. Raises
@@ -80,7 +95,7 @@ def run_sequence(
     given, states = program.arrays(run), program.interface.states
     states = {past: present for past, present in states.items() if past in program.skeleton.inputs}
     share = {states[past]: past for past in run.buffers if run.share and past in states}
-    done: list[dict[str, Array]] = []
+    done: list[Values] = []
     while len(done) < len(run.calls):
         start = len(done)
         changes = (n for n in range(start + 1, len(run.calls)) if _is_changed(program, run, n))

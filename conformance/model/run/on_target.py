@@ -23,7 +23,7 @@ from conformance.model.config.configuration import Configuration
 from conformance.model.run.causes import Cause, cause_of
 from conformance.model.run.comparison import compared, tolerance_of
 from conformance.model.run.dense_prompts import DensePrompts, NotComputed
-from conformance.model.run.jobs import Stopped, run_calls, run_sequence
+from conformance.model.run.jobs import Stopped, Values, run_calls, run_sequence
 from conformance.model.run.pipeline import PipelineProgram, PipelinePrompts, pipeline_program
 from conformance.model.run.skeleton import part, whole, with_weights
 from conformance.report.model_table import AnswerKind
@@ -161,6 +161,10 @@ def _seen(
         return ModelRun(unseen=model.why)
     if prompts is None:
         return ModelRun(unseen="there is nothing to compare its results with")
+    with suppress(CannotFeed, NotComputed):  # the way in which it is so raises it again
+        tried = (way for way in model.ways if not lacks(way, program))
+        runs = (run for way in tried for run in way.sequences(program))
+        prompts.prepare(history for run in runs for history in run.longest.values())
     found: list[WayResult] = []
     for way in model.ways:
         try:
@@ -219,7 +223,7 @@ def _tried(way: Way, program: DecoderProgram, session: Session, prompts: DensePr
 
 def _run(
     session: Session, program: DecoderProgram, run: CallSequence
-) -> list[dict[str, Array]] | Stopped:
+) -> Sequence[Values] | Stopped:
     if isinstance(program, PipelineProgram):
         return program.run(session, run)
     return run_sequence(session, program, run)

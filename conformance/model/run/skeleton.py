@@ -8,7 +8,7 @@ in the model.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -159,6 +159,21 @@ def part(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
     shown = {each.name for each in outputs}
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(results - shown))
     return _made(model, proto, b"", nodes, drawn=True, results=tuple(sorted(results)))
+
+
+def part_for(model: onnx.ModelProto, values: Set[str]) -> onnx.ModelProto:
+    """The part of a model that computes these values; names of other values are left out."""
+    graph = model.graph
+    makers = {name: node for node in graph.node for name in node.output if name}
+    names = reached(values & makers.keys(), lambda n: reads(makers[n]) if n in makers else ())
+    kept = [node for node in graph.node if not names.isdisjoint(node.output)]
+    inputs = [each for each in graph.input if each.name in names]
+    outputs = [onnx.ValueInfoProto(name=name) for name in sorted(values & makers.keys())]
+    proto = model_of(model, kept, inputs, outputs, {})
+    known = (each for each in (*graph.value_info, *graph.output) if each.name in names)
+    proto.graph.value_info.extend(known)
+    proto.functions.extend(model.functions)
+    return proto
 
 
 def attends(node: NodeProto) -> bool:
