@@ -199,7 +199,7 @@ def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: Outp
         )
         prompts = None
         if program.program is not None:
-            number = program.program.skeleton.vocabulary
+            number = program.program.vocabulary
             if number is not None and any(token >= number for token in model.prompt):
                 largest = max(model.prompt)
                 raise BadArgument(f"--prompt-ids: {largest} is no token of the model's {number}.")

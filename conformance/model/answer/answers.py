@@ -271,7 +271,7 @@ def where_of(these: Sequence[NodeCall], others: Sequence[NodeCall]) -> str:
     every, labels = [*these, *others], {stage.label for stage in these}
     least, longest = min(s.tokens for s in these), max(s.tokens for s in others)
     beyond = min((s.tokens for s in these if s.tokens > longest), default=least)
-    longer = f"from {least} tokens on"
+    longer = _from(least, others)
     phases = {words: [s for s in every if s.phase == phase] for phase, words in _PHASES.items()}
     conditions = {
         longer: [s for s in every if s.tokens >= least],
@@ -283,7 +283,7 @@ def where_of(these: Sequence[NodeCall], others: Sequence[NodeCall]) -> str:
             f"{words} {longer}": [s for s in of if s.tokens >= least]
             for words, of in phases.items()
         },
-        f"from {beyond} tokens on": [s for s in every if s.tokens >= beyond],
+        _from(beyond, others): [s for s in every if s.tokens >= beyond],
     }
     covered = {words: {stage.label for stage in of} for words, of in conditions.items()}
     found = [(words, own) for words, own in covered.items() if own and own <= labels]
@@ -299,3 +299,10 @@ def where_of(these: Sequence[NodeCall], others: Sequence[NodeCall]) -> str:
         ]
         told = f"for {listed(named)}"
     return told
+
+
+def _from(least: int, others: Sequence[NodeCall]) -> str:
+    """``from 513 tokens on``, with the numbers of tokens below that were not tried."""
+    below = max((stage.tokens for stage in others if stage.tokens < least), default=least - 1)
+    text = f"from {least} tokens on"
+    return text if below == least - 1 else f"{text} ({below + 1} to {least - 1} not tried)"

@@ -120,6 +120,13 @@ class DecoderProgram:
         return frozenset(self.skeleton.results or self.interface.outputs.keys() - caches)
 
     @cached_property
+    def has_codes(self) -> bool:
+        """Whether a cache is stored as codes."""
+        nodes = nodes_in(self.skeleton.model.graph)
+        of_nodes = any(group.form.fields.get("cache_dtype") for group in self.groups)
+        return of_nodes or any(node.op_type == "DequantizeLinear" for node in nodes)
+
+    @cached_property
     def sees_later(self) -> bool:
         """Whether a node lets tokens attend to later ones."""
         return any(group.form.fields.get("causal") == 0 for group in self.groups)
@@ -138,9 +145,22 @@ class DecoderProgram:
         )
 
     @cached_property
+    def vocabulary(self) -> int | None:
+        """The number of different tokens that its embeddings have, None if it is unknown."""
+        graph = self.skeleton.model.graph
+        sizes = {each.name: each.dims[0] for each in graph.initializer if len(each.dims) == 2}
+        found = [
+            sizes[node.input[0]]
+            for node in graph.node
+            if node.op_type == "Gather" and node.input[0] in sizes
+            if node.input[1] in self.skeleton.inputs and self.interface.kind(node.input[1]) == "ids"
+        ]
+        return min(found, default=None)
+
+    @cached_property
     def source(self) -> TokenSource:
         """The tokens that its calls have."""
-        most = self.skeleton.vocabulary or self.interface.configuration.vocabulary or 64
+        most = self.vocabulary or self.interface.configuration.vocabulary or 64
         first = 3 if most > 8 else 0
         padding = self.interface.configuration.padding or 0
         return TokenSource(first, min(DIFFERENT, most - first), padding, self.prompt)
@@ -169,7 +189,8 @@ class DecoderProgram:
         """Whether a cache has more rows after each call."""
         taken = self.interface.takers.get(past)
         growing = taken is None or taken[2].cache == "growing"
-        return growing and past not in self.interface.scattered
+        fixed = past in self.interface.scattered or self.skeleton.inputs[past].size(-2) is not None
+        return growing and not fixed
 
     def _batch_axis(self, past: str) -> int:
         """The axis of the sequences in a cache."""

@@ -74,7 +74,9 @@ def _facts(
         yield f"The model has {others} as well, which is not compared with dense attention."
     with_attention = sum(not layer.mixer for layer in configuration.layers)
     nodes = len(attention)
-    if nodes < with_attention:
+    # A loop may run a node once for each layer.
+    loops = any(node.op_type in ("Loop", "Scan") for node in model.proto.graph.node)
+    if nodes < with_attention and not loops:
         yield (
             f"config.json has {with_attention} layers of attention, and the graph has this"
             f" attention in {nodes}."

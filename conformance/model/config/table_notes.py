@@ -75,13 +75,15 @@ def _on_factor(
 def _agree(tables: RotaryTables, frequencies: Array, limit: int | None = None) -> bool:
     """Whether the tables turn each pair by its frequency, up to a ``limit`` of rows.
 
-    Each pair is compared at a row at which it has turned by about 1 radian.
+    Each pair is compared at a row at which it has turned by about 1 radian since the first one,
+    which may have any position: only distances count.
     """
     last = max(min(len(tables.cos), limit or len(tables.cos)) - 1, 1)
     with np.errstate(divide="ignore"):
         rows = np.clip(np.floor(1 / frequencies), 1, last).astype(np.int64)
     pairs = np.arange(frequencies.size)
-    apart = np.arctan2(tables.sin[rows, pairs], tables.cos[rows, pairs]) - rows * frequencies
+    turned = np.arctan2(tables.sin[rows, pairs], tables.cos[rows, pairs])
+    apart = turned - np.arctan2(tables.sin[0], tables.cos[0]) - rows * frequencies
     apart = np.abs((apart + math.pi) % (2 * math.pi) - math.pi)
     return bool((apart <= _ANGLE + _PART * rows * frequencies).all())
 
@@ -94,7 +96,8 @@ def _difference(layer: ExpectedLayer, rotation: Rotation, tables: RotaryTables, 
             f"config.json scales rotary positions by {rotation.scaling}, and the tables of"
             " {layers} are not scaled."
         )
-    first, last = (math.atan2(tables.sin[1, at], tables.cos[1, at]) for at in (0, -1))
+    angles = np.arctan2(tables.sin[:2], tables.cos[:2])
+    first, last = ((angles[1, at] - angles[0, at]) % (2 * math.pi) for at in (0, -1))
     if width > 2 and 0 < last < first:
         base = (last / first) ** (-width / (width - 2))
         if _agree(tables, plain(base, width)):

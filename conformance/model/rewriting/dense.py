@@ -62,8 +62,8 @@ def dense_model(
 
     Args:
         model: a model with its weights, its nodes in order. It is not changed.
-        rounded: round keys and values to the steps of their cache's codes, without the limits of
-            their range.
+        rounded: round what attention stores to its type, and keys and values to the steps of their
+            cache's codes, without the limits of their range.
         keep: names of values of the main graph that become outputs, too.
 
     Returns:
@@ -186,6 +186,7 @@ class _Rewriting:
                 elif origins[name].given:
                     raise CannotRewrite("A loop carries a quantised cache.")
         mask = self.types.kinds.get(inputs.get("attn_mask", ""))
+        dtype = types.get("query", UNKNOWN).dtype
         return AttentionCall(
             use,
             packed,
@@ -193,6 +194,7 @@ class _Rewriting:
             {name: len(each.dims) for name, each in types.items() if each.dims is not None},
             codes,
             rounding if self.rounded else {},
+            ONNX[dtype] if self.rounded and dtype in ("float16", "bfloat16") else 0,
         )
 
 

@@ -56,7 +56,8 @@ class AttentionCall:
     ``past_use``: see :data:`PastUse`. ``packed``: query holds keys and values, too. ``ranks`` are
     the numbers of dims of its inputs, where they are known. ``codes`` are the quantisations of
     past_key and past_value, if these are codes that the node itself dequantises. New keys and
-    values are rounded to the steps of ``rounding``.
+    values are rounded to the steps of ``rounding``, and all that attention stores to the type
+    ``stored``, 0 for none.
     """
 
     past_use: PastUse = "none"
@@ -65,6 +66,7 @@ class AttentionCall:
     ranks: Mapping[str, int] = field(default_factory=dict)
     codes: Mapping[str, CodeScale] = field(default_factory=dict)
     rounding: Mapping[str, CodeScale] = field(default_factory=dict)
+    stored: int = 0
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ def _write_grouped(node: NodeProto, call: AttentionCall, write: NodeWriter) -> N
     if not sink and attributes.get("smooth_softmax") == 1:
         sink = write.number(0.0)
     outputs = connected(OUTPUT_NAMES, node.output)
-    output, before, after = _attended(query, key, value, attributes, masks, sink, write)
+    output, before, after = _attended(query, key, value, attributes, masks, sink, call, write)
     if "output" in outputs:
         write.node("Identity", _side_by_side(output, write), output=outputs["output"])
     if "output_qk" in outputs:
@@ -191,7 +193,7 @@ def _write_standard(node: NodeProto, call: AttentionCall, write: NodeWriter) -> 
         inputs.get("attn_mask", ""),
         call.mask_is_bool,
     )
-    output, *scores = _attended(query, key, value, attributes, masks, "", write)
+    output, *scores = _attended(query, key, value, attributes, masks, "", call, write)
     if call.ranks.get("query", 3 if numbers[0] else 4) == 3:
         output = _side_by_side(output, write)
     write.node("Identity", output, output=node.output[0])
@@ -233,7 +235,7 @@ def _write_multi_head(node: NodeProto, call: AttentionCall, write: NodeWriter) -
     first = write.node("Sub", write.size(key, 2), write.size(query, 2))
     causal = bool(attributes.get("unidirectional"))
     masks = _Masks(first, causal, bias=inputs.get("attention_bias", ""))
-    output, *scores = _attended(query, key, value, attributes, masks, "", write)
+    output, *scores = _attended(query, key, value, attributes, masks, "", call, write)
     write.node("Identity", _side_by_side(output, write), output=node.output[0])
     if len(node.output) > 3 and node.output[3]:
         write.node("Identity", scores[0], output=node.output[3])
@@ -370,6 +372,13 @@ def _rounded(numbers: str, scale: CodeScale, write: NodeWriter) -> str:
     return write.node("Mul", write.node("Mul", whole, unit), steps)
 
 
+def _stored(numbers: str, call: AttentionCall, write: NodeWriter) -> str:
+    """The numbers as the type that kernels store them in has them, in float32."""
+    if not call.stored:
+        return numbers
+    return write.node("Cast", write.node("Cast", numbers, to=call.stored), to=TensorProto.FLOAT)
+
+
 def _attended(
     query: str,
     key: str,
@@ -377,6 +386,7 @@ def _attended(
     attributes: Mapping[str, Any],
     masks: _Masks,
     sink: str,
+    call: AttentionCall,
     write: NodeWriter,
 ) -> tuple[str, str, str]:
     """The output [B, N, S, D], and the scores before and after the softmax, [B, N, S, T].
@@ -384,6 +394,7 @@ def _attended(
     Takes query [B, N, S, D], and keys and values [B, K, T, D]. Scores are scale * q.k, softcapped,
     then the bias is added. A query that the bias hides every key from has an output of 0.
     """
+    query, key, value = (_stored(each, call, write) for each in (query, key, value))
     heads, queries, size = (write.size(query, axis) for axis in (1, 2, 3))
     kv_heads, total = write.size(key, 1), write.size(key, 2)
     group = write.node("Div", heads, kv_heads)
@@ -397,6 +408,7 @@ def _attended(
         root = write.node("Sqrt", write.node("Cast", size, to=TensorProto.FLOAT))
         scores = write.node("Div", scores, root)
     scores = write.node("Reshape", scores, write.shape(0, heads, queries, total))
+    scores = _stored(scores, call, write)
     if cap := abs(float(attributes.get("softcap", 0.0))):
         scores = write.node("Tanh", write.node("Div", scores, write.number(cap)))
         scores = write.node("Mul", scores, write.number(cap))

@@ -20,7 +20,7 @@ from conformance.harness.session import Session
 from conformance.model.calls.feeds import Feeder
 from conformance.model.calls.program import ROWS, DecoderProgram
 from conformance.model.calls.sequences import prompt_of
-from conformance.model.rewriting.dense import dense_model
+from conformance.model.rewriting.dense import CannotRewrite, dense_model
 from conformance.model.run.jobs import SECONDS, Stopped, run_calls
 from conformance.model.run.skeleton import part_for
 
@@ -45,7 +45,10 @@ class DensePrompts:
     def prepare(self, histories: Iterable[History]) -> None:
         """Compute the results of several prompts in one run. Raises :class:`NotComputed`."""
         wanted = dict.fromkeys(histories)
-        for rounded, known in ((False, self._plain), *(((True, self._rounded),) * self._is_coded)):
+        for rounded, known in (
+            (False, self._plain),
+            *(((True, self._rounded),) * self._is_rounded),
+        ):
             if missing := [each for each in wanted if each not in known]:
                 known.update(zip(missing, self._run(self._models[rounded], missing), strict=True))
 
@@ -56,12 +59,12 @@ class DensePrompts:
         return self._plain[history]
 
     def rounding(self, history: History, name: str) -> float:
-        """How far the codes of quantised caches may move an element of an output.
+        """How far rounding in attention may move an element of an output.
 
         It is twice the most that rounding without a limit moves one: another kernel may round at
         other places.
         """
-        if not self._is_coded:
+        if not self._is_rounded:
             return 0.0
         self.prepare([history])
         moved = np.abs(self._plain[history][name] - self._rounded[history][name])
@@ -74,19 +77,21 @@ class DensePrompts:
         return self._run(dense_model(model, keep=kept), [history])[0] if kept else {}
 
     @cached_property
-    def _is_coded(self) -> bool:
-        """Whether a cache is stored as codes."""
-        nodes = self._program.skeleton.model.graph.node
-        codes = any(group.form.fields.get("cache_dtype") for group in self._program.groups)
-        return codes or any(node.op_type == "DequantizeLinear" for node in nodes)
+    def _is_rounded(self) -> bool:
+        """Whether a cache is stored as codes, or attention in a type of less than 32 bits."""
+        forms = [group.form.fields for group in self._program.groups]
+        return self._program.has_codes or any(form["dtype"] != "float32" for form in forms)
 
     @cached_property
     def _models(self) -> Mapping[bool, onnx.ModelProto]:
         skeleton = self._program.skeleton
-        return {
-            rounded: dense_model(skeleton.model, rounded=rounded, keep=skeleton.results)
-            for rounded in (False, True)[: 1 + self._is_coded]
-        }
+        try:
+            return {
+                rounded: dense_model(skeleton.model, rounded=rounded, keep=skeleton.results)
+                for rounded in (False, True)[: 1 + self._is_rounded]
+            }
+        except CannotRewrite as error:
+            raise NotComputed(str(error).rstrip(".")) from None
 
     def _run(
         self, model: onnx.ModelProto, histories: Iterable[History]

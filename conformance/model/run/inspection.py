@@ -15,8 +15,11 @@ from conformance.base.array_types import Array
 from conformance.graph.nodes import AttentionNode, array_of
 from conformance.graph.parts import CannotCut
 from conformance.graph.walks import nodes_in
+from conformance.harness.runner import RunnerFailed
+from conformance.model.calls.feeds import CannotFeed
 from conformance.model.calls.groups import Group, layers_of
 from conformance.model.calls.program import DecoderProgram
+from conformance.model.rewriting.dense import CannotRewrite
 from conformance.model.run.dense_prompts import DensePrompts, NotComputed
 
 _TABLES: Final = ("cos_cache", "sin_cache")
@@ -44,8 +47,8 @@ def inspected(program: DecoderProgram, prompts: DensePrompts) -> list[str]:
     }
     try:
         got = prompts.values((token,) * number, values)
-    except NotComputed:
-        return []
+    except (NotComputed, CannotRewrite, CannotFeed, RunnerFailed):
+        return []  # the run itself says why
     known: dict[str, Array] = dict(got)
     rotations = [*_tables_in_graph(program)]
     wanted = {*values, *(name for pair in rotations for name in pair)}

@@ -83,18 +83,6 @@ class Skeleton:
     results: tuple[str, ...] = ()
     mixes: bool = False
 
-    @property
-    def vocabulary(self) -> int | None:
-        """The number of different tokens that its embeddings have, None if it is unknown."""
-        graph = self.model.graph
-        sizes = {each.name: each.dims[0] for each in graph.initializer if len(each.dims) == 2}
-        found = [
-            sizes[node.input[0]]
-            for node in graph.node
-            if node.op_type == "Gather" and node.input[0] in sizes and node.input[1] in self.inputs
-        ]
-        return min(found, default=None)
-
 
 def with_weights(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
     """The model as it is written, with its own weights.
