@@ -168,7 +168,8 @@ def _judged(
 
 def _own(run: CallSequence, history: History, prompts: DensePrompts) -> Mapping[str, Array]:
     """The results of a prompt that ends with a call; those of the other calls are needed next."""
-    prompts.prepare(each for call in run.calls for each in call.histories)
+    if not prompts.has(history):
+        prompts.prepare(each for call in run.calls for each in call.histories)
     return prompts.of(history)
 
 
