@@ -217,7 +217,7 @@ def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: Outp
                 contradicts=subject.contradicts or bool(notes),
             )
         checked, terminal, summary = (
-            CheckRun(subject, cases, pinned, program, prompts),
+            CheckRun(subject, cases, pinned, program, prompts, len(named)),
             Terminal(),
             RunSummary(),
         )

@@ -80,6 +80,12 @@ class DensePrompts:
         kept = [each.name for each in model.graph.output]
         return self._run(dense_model(model, keep=kept), [history])[0] if kept else {}
 
+    def close(self) -> None:
+        """End the session, and forget the results."""
+        self._session.close()
+        self._plain, self._rounded = {}, {}
+        vars(self).pop("_models", None)
+
     @cached_property
     def _is_rounded(self) -> bool:
         """Whether a cache is stored as codes, or attention in a type of less than 32 bits."""
