@@ -30,7 +30,6 @@ def print_answers(terminal: Terminal, summary: RunSummary, table: ModelTable) ->
         _print_cause(terminal, cause)
     for fault in table.faults:
         terminal.line(f"\n{fault}")
-    terminal.list_smallest(summary)
     terminal.troubles(summary)
 
 

@@ -24,7 +24,8 @@ class Group:
 
     ``name`` is the name of their entry in a case file. ``sources`` are the layers whose KV cache
     they read, if they borrow one. ``left_out`` says which calls are not tried because they would
-    take long. ``file`` is the name of its file, if the model has several.
+    take long. ``file`` is the name of its file, if the model has several, and ``apart``
+    says how it differs from a group of the same description.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Group:
     sources: tuple[int, ...] = ()
     left_out: str = ""
     file: str = ""
+    apart: str = ""
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -50,7 +52,8 @@ class Group:
         """The form in a few words: ``sliding window of 512, borrowing the cache of layer 13``."""
         if self.is_whole:
             return "the whole model"
-        return ", ".join([*_words(self), *([f"in {self.file}"] if self.file else [])])
+        place = f"in {self.file}" if self.file else ""
+        return ", ".join(filter(None, [*_words(self), self.apart, place]))
 
     @property
     def is_whole(self) -> bool:
@@ -87,7 +90,28 @@ def groups_of(
         for form, members in forms.values()
     ]
     groups.sort(key=lambda group: group.layers)
-    return unique(groups), unclear
+    return unique([*_told_apart(groups)]), unclear
+
+
+def _told_apart(groups: Sequence[Group]) -> Iterator[Group]:
+    """The groups; those with equal descriptions say in what they differ."""
+    for group in groups:
+        alike = [other.form for other in groups if other.what == group.what]
+        every = [{**form.fields, **_facts(form)} for form in alike]
+        own = {**group.form.fields, **_facts(group.form)}
+        differing = [name for name in own if any(own[name] != each.get(name) for each in every)]
+        differing = [name for name in differing if isinstance(own[name], str | int | float)]
+        missing = [name for each in every for name in each if name not in own]
+        told = [f"{name} {own[name]}" for name in differing]
+        told += [f"no {name}" for name in dict.fromkeys(missing)]
+        yield replace(group, apart=", ".join(told[:2])) if len(alike) > 1 else group
+
+
+def _facts(form: Form) -> dict[str, object]:
+    """Facts on a form beside its fields."""
+    facts = {"rows of tables": form.table_rows, "batch": form.batch_size}
+    facts |= {"tokens": form.sequence_length, "unread presents": not form.reads_presents or None}
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def only_layers(groups: Sequence[Group], layers: Collection[int]) -> list[Group]:
