@@ -54,13 +54,9 @@ class DensePrompts:
 
     def of(self, history: History) -> Mapping[str, Array]:
         """The outputs of one prompt. Raises :class:`NotComputed`."""
-        if not self.has(history):
+        if history not in self._plain:
             self.prepare([history])
         return self._plain[history]
-
-    def has(self, history: History) -> bool:
-        """Whether the results of a prompt are known."""
-        return history in self._plain
 
     def rounding(self, history: History, name: str) -> float:
         """How far rounding in attention may move an element of an output.
