@@ -6,7 +6,9 @@ in float32. It shares no attention kernel with the targets.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Final
@@ -77,10 +79,12 @@ class DensePrompts:
         return self._run(dense_model(model, keep=kept), [history])[0] if kept else {}
 
     def close(self) -> None:
-        """End the session, and forget the results."""
+        """End the session, forget the results, and give freed memory back to the system."""
         self._session.close()
         self._plain, self._rounded = {}, {}
         vars(self).pop("_models", None)
+        with suppress(OSError, AttributeError):  # of the C library of Linux
+            ctypes.CDLL(None).malloc_trim(0)
 
     @cached_property
     def _is_rounded(self) -> bool:
