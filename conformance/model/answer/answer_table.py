@@ -32,6 +32,7 @@ from conformance.model.rewriting.dense_nodes import is_rewritten
 from conformance.report.model_table import (
     DRAWN,
     LOADING,
+    LOADING_PART,
     WORDS,
     AnswerKind,
     ModelCause,
@@ -245,12 +246,12 @@ def _of_model(
     for (kind, _), members in found.items():
         names, part = dict.fromkeys(name for name, _ in members), members[0][1]
         uses = listed([WAY_OF[use].words for use in dict.fromkeys(p.use for _, p in members)])
-        loading = part.where == LOADING
+        loading = part.where in (LOADING, LOADING_PART)
         yield ModelCause(
             target=members[0][0],
             where=in_words(names, series),
             verdict=DRAWN[kind],
-            what="the model does not load" if loading else f"{part.sentence} {uses}",
+            what=f"the model is refused {part.where}" if loading else f"{part.sentence} {uses}",
             said=part.message or _said(part),
             example="",
             case="",
@@ -278,7 +279,9 @@ def _cause(
         if of_kind:
             layers = layers_of(each.group for each in of_kind)
             calls = plural(len({each.record.case for each in of_kind}), "call")
-            told.append(f"{WORDS[kind]} in {layers} ({calls})")
+            uses = [use for use in WAY_OF if any(each.stage.use == use for each in of_kind)]
+            how = "" if CHAT in uses else f" {listed([WAY_OF[use].words for use in uses])}"
+            told.append(f"{WORDS[kind]} in {layers} ({calls}{how})")
     return ModelCause(
         record.target,
         in_words({each.record.target for each in members}, series),

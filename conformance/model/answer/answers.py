@@ -15,7 +15,14 @@ from conformance.model.calls.stages import NodeCall
 from conformance.model.calls.ways import WAYS
 from conformance.model.run.causes import Cause
 from conformance.model.run.on_target import ModelRun
-from conformance.report.model_table import LOADING, USES, WORDS, AnswerKind, kind_in_words
+from conformance.report.model_table import (
+    LOADING,
+    LOADING_PART,
+    USES,
+    WORDS,
+    AnswerKind,
+    kind_in_words,
+)
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import acceptance_of
 from conformance.results.wrong_outputs import only_presents
@@ -161,7 +168,8 @@ def answer_of_model(
     """What a target does with the model itself; ``pinned`` says whether the user knows a defect."""
     if run.load:
         known = pinned(group, CHAT, "refused")
-        part = AnswerPart(CHAT, "refused", LOADING, (), known, message=run.load)
+        where = LOADING_PART if run.of_part else LOADING
+        part = AnswerPart(CHAT, "refused", where, (), known, message=run.load)
         return ModelAnswer(group, target, (part,))
     parts = (
         AnswerPart(

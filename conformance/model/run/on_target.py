@@ -59,11 +59,12 @@ class WayResult:
 class ModelRun:
     """What a target did with the model itself.
 
-    ``load`` is the message with which the target refused to load it. ``unseen`` is the reason why
-    it was not run, "" if it was.
+    ``load`` is the message with which the target refused to load it, or with ``of_part`` its part
+    without products with weights. ``unseen`` is the reason why it was not run, "" if it was.
     """
 
     load: str = ""
+    of_part: bool = False
     unseen: str = ""
     ways: tuple[WayResult, ...] = ()
 
@@ -179,12 +180,8 @@ def _seen(
             # A program whose chat fails is not called in other ways.
             steps = _single_tokens(program, session, prompts) if way.name == "chat" else ""
             found[0] = replace(one, where=one.where + steps, loads=one.loads or bool(steps))
-            if not found[0].loads and program.skeleton.results:
-                return ModelRun(
-                    unseen=f"the part of it without its weights is refused: {one.message}"
-                )
             if not found[0].loads:
-                return ModelRun(load=one.message)
+                return ModelRun(load=one.message, of_part=bool(program.skeleton.results))
             if not steps:
                 break
     return ModelRun(ways=tuple(found))
