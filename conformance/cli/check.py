@@ -186,7 +186,11 @@ def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: Outp
         # A line for `pass` is of a call that is rejected as it must be, which helps no model.
         of_cases = [line for line in pinned if not is_of_model(line)]
         check_stale([e for e in of_cases if e.known.verdict != "pass"], cases, whole=True)
-        plans = [replace(plan, pinned=tuple(of_cases)) for plan in target_plans(cases, named)]
+        plans = [
+            # A program makes these calls, whether or not they can show a fault.
+            replace(plan, pinned=tuple(of_cases), measured=False)
+            for plan in target_plans(cases, named)
+        ]
         program = program_of(
             subject.model,
             subject.groups,
@@ -213,7 +217,7 @@ def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: Outp
                 contradicts=subject.contradicts or bool(notes),
             )
         checked, terminal, summary = (
-            CheckRun(subject, cases, pinned, program, prompts),
+            CheckRun(subject, cases, pinned, program, prompts, len(named)),
             Terminal(),
             RunSummary(),
         )

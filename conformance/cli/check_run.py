@@ -47,7 +47,7 @@ from conformance.run.target import DescribedTarget
 
 
 class CheckRun:
-    """A model with its cases, what the targets do with it, and the answers."""
+    """A model with its cases, what the ``number`` of targets do with it, and the answers."""
 
     def __init__(
         self,
@@ -56,10 +56,12 @@ class CheckRun:
         pinned: Sequence[Expectation],
         program: ModelProgram,
         prompts: DensePrompts | None,
+        number: int,
     ) -> None:
         self.subject = subject
         self.program = program
         self.prompts = prompts
+        self._number = number
         configuration = program.configuration
         #: The uses that a target must run right.
         self.required = [use for use, way in WAY_OF.items() if way.asked(configuration)]
@@ -82,6 +84,8 @@ class CheckRun:
         self.seen[ready.name] = (
             ModelRun(unseen=lacks) if lacks else run_model(self.program, ready, self.prompts)
         )
+        if self.prompts is not None and len(self.seen) == self._number:
+            self.prompts.close()  # the processes that run cases would have its memory, too
 
     @cached_property
     def _corpus(self) -> Sequence[Case]:

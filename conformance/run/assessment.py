@@ -94,14 +94,20 @@ class Assessment:
     """One case on a target: it is run and judged, and so is its variant if it passes.
 
     ``run`` runs a job; ``outcomes`` are those of the case and of its variant, so far.
+    ``measured``: it is measured whether the case can show a fault.
     """
 
     def __init__(
-        self, made: PreparedCase, ready: DescribedTarget, run: Callable[[Job], Outcome]
+        self,
+        made: PreparedCase,
+        ready: DescribedTarget,
+        run: Callable[[Job], Outcome],
+        measured: bool = True,
     ) -> None:
         self._made = made
         self._ready = ready
         self._run = run
+        self._measured = measured
         self.outcomes: list[Outcome] = []
 
     def result(self, expectations: Sequence[Expectation]) -> Assessed:
@@ -112,7 +118,7 @@ class Assessment:
         """
         case = self._made.case
         try:
-            why = self._made.why_insensitive
+            why = self._made.why_insensitive if self._measured else None
             if why is not None and is_shipped(case):
                 return self._without_result(why)
             judgement, relation = self._judged_with_variant()

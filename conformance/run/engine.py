@@ -138,7 +138,8 @@ class PlanRun:
             return None
 
     def _assessed(self, case: Case, run: Callable[[Job], Outcome]) -> Assessed:
-        return Assessment(prepared_case(case), self.ready, run).result(self._lines)
+        made, measured = prepared_case(case), self.plan.measured
+        return Assessment(made, self.ready, run, measured).result(self._lines)
 
     def trouble(self, error: RunnerFailed) -> InfrastructureRecord:
         """The record for an error that :meth:`run_one` has raised."""

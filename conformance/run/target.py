@@ -27,12 +27,14 @@ class Plan:
     """The cases to run on one target, and its expectations.
 
     ``pinned`` are the lines of the user's files, for any targets; they come before the others.
+    ``measured``: it is measured whether the cases can show a fault.
     """
 
     target: Target
     cases: tuple[Case, ...]
     expectations: tuple[Expectation, ...]
     pinned: tuple[Expectation, ...] = ()
+    measured: bool = True
 
     def lines_for(self, ready: DescribedTarget) -> tuple[Expectation, ...]:
         """The expectations for the target as its runner describes it, in their order."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from conformance.base.array_types import Array
 from conformance.graph.nodes import attributes_in
+from conformance.graph.shapes import ValueDim
 from conformance.graph.walks import nodes_in
 from conformance.model.calls.feeds import Feeder, Interface
 from conformance.model.calls.groups import Group
@@ -194,9 +195,12 @@ class DecoderProgram:
     def _batch_axis(self, past: str) -> int:
         """The axis of the sequences in a cache."""
         dims = self.skeleton.inputs[past].dims or ()
-        of_ids = [
-            known.dim(0)
-            for name, known in self.skeleton.inputs.items()
-            if self.interface.kind(name) in ("ids", "mask", "last")
-        ]
-        return next((dims.index(dim) for dim in of_ids if dim in dims and dim is not None), 0)
+        return next((dims.index(dim) for dim in self._of_batch if dim in dims), 0)
+
+    @cached_property
+    def _of_batch(self) -> list[ValueDim]:
+        """The dims of inputs that have a row for each sequence."""
+        every = self.skeleton.inputs.items()
+        kinds = ("ids", "mask", "last")
+        found = (known.dim(0) for name, known in every if self.interface.kind(name) in kinds)
+        return [dim for dim in found if dim is not None]

@@ -111,7 +111,8 @@ def _of_call(
             if whole[name].shape[1:2] == (len(longest[history]),):
                 yield _judged(program, run, number, name, values, places, history, prompts)
             elif places[-1] == len(history) - 1:
-                own = _own(run, history, prompts)[name]
+                prompts.prepare(_every(run))
+                own = prompts.of(history)[name]
                 if own.size == values[-1].size:
                     last = own.reshape(values[-1].shape)[None]
                     limit = _limit(program, name, whole) + prompts.rounding(history, name)
@@ -156,9 +157,9 @@ def _judged(
     wrong = found(longest)
     if wrong is None or longest == history:
         return wrong
-    _own(run, history, prompts)
     if _agree(program, name, history, longest, prompts) or (program.cached and program.sees_later):
         return wrong
+    prompts.prepare(_every(run))  # results of other calls depend on it, too
     own = found(history)
     before = [h for c in run.calls[:number] for h in c.histories if history[: len(h)] == h]
     if own is not None and not all(_agree(program, name, h, history, prompts) for h in before):
@@ -166,10 +167,9 @@ def _judged(
     return own
 
 
-def _own(run: CallSequence, history: History, prompts: DensePrompts) -> Mapping[str, Array]:
-    """The results of a prompt that ends with a call; those of the other calls are needed next."""
-    prompts.prepare(each for call in run.calls for each in call.histories)
-    return prompts.of(history)
+def _every(run: CallSequence) -> Iterator[History]:
+    """The prompts that end with a call."""
+    return (history for call in run.calls for history in call.histories)
 
 
 def _agree(

@@ -54,7 +54,8 @@ class DensePrompts:
 
     def of(self, history: History) -> Mapping[str, Array]:
         """The outputs of one prompt. Raises :class:`NotComputed`."""
-        self.prepare([history])
+        if history not in self._plain:
+            self.prepare([history])
         return self._plain[history]
 
     def rounding(self, history: History, name: str) -> float:
@@ -74,6 +75,12 @@ class DensePrompts:
         model = part_for(self._program.skeleton.model, {*names})
         kept = [each.name for each in model.graph.output]
         return self._run(dense_model(model, keep=kept), [history])[0] if kept else {}
+
+    def close(self) -> None:
+        """End the session, and forget the results."""
+        self._session.close()
+        self._plain, self._rounded = {}, {}
+        vars(self).pop("_models", None)
 
     @cached_property
     def _is_rounded(self) -> bool:

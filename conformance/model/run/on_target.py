@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -22,7 +22,7 @@ from conformance.model.calls.ways import WAYS, Way, lacks
 from conformance.model.config.configuration import Configuration
 from conformance.model.run.causes import Cause, cause_of
 from conformance.model.run.comparison import compared, tolerance_of
-from conformance.model.run.dense_prompts import DensePrompts, NotComputed
+from conformance.model.run.dense_prompts import DensePrompts, History, NotComputed
 from conformance.model.run.jobs import Stopped, Values, run_calls, run_sequence
 from conformance.model.run.pipeline import PipelineProgram, PipelinePrompts, pipeline_program
 from conformance.model.run.skeleton import part, whole, with_weights
@@ -165,7 +165,7 @@ def _seen(
     with suppress(CannotFeed, NotComputed):  # the way in which it is so raises it again
         tried = (way for way in model.ways if not lacks(way, program))
         runs = (run for way in tried for run in way.sequences(program))
-        prompts.prepare(history for run in runs for history in run.longest.values())
+        prompts.prepare(history for run in runs for history in _needed(run))
     found: list[WayResult] = []
     for way in model.ways:
         try:
@@ -187,8 +187,20 @@ def _seen(
     return ModelRun(ways=tuple(found))
 
 
+#: The most tokens of a prompt that costs little.
+_SHORT: Final = 16
 #: The reason why a way was not tried, if its results cannot be compared.
 NOT_COMPARED: Final = "not compared"
+
+
+def _needed(run: CallSequence) -> Iterator[History]:
+    """The prompts that the results of a sequence are surely compared with.
+
+    If the first call is wrong, its own prompt is needed, too; it costs little if it is short.
+    """
+    yield from run.longest.values()
+    if run.calls[0].new <= _SHORT:
+        yield from run.calls[0].histories
 
 
 def _tried(way: Way, program: DecoderProgram, session: Session, prompts: DensePrompts) -> WayResult:

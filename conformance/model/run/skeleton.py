@@ -43,6 +43,8 @@ _MOST_BYTES: Final = 1_900_000_000
 _WIDEST_TABLE: Final = 512
 #: The scale for quantising activations of about 4 to uint8.
 _SCALE_AND_ZERO: Final = (np.array(4 / 127, np.float32), np.array(128, np.uint8))
+#: Numbers from the first of a drawn value to the first of the next.
+_SHIFT: Final = 101
 #: More than the largest key or value that drawn weights make.
 _LARGEST_KEY: Final = 6.0
 #: Tokens of the longest call of a program, and so rows of a drawn rotary table.
@@ -202,14 +204,26 @@ def _put_rows(proto: onnx.ModelProto, cut: Mapping[str, ValueType]) -> None:
     ):
         made.insert(0, helper.make_node("Cast", [ids], ["drawn/ids"], to=TensorProto.INT64))
         made[1].input[0] = "drawn/ids"
-    for name, known in cut.items():
+    most: dict[str, int] = {}
+    for at, (name, known) in enumerate(cut.items()):
         dims, dtype = known.dims or (), known.dtype
         widths = [dim for dim in dims[2:] if isinstance(dim, int)]
         if dtype is None or len(dims) < 3 or len(widths) != len(dims) - 2:
             raise CannotCut(f"the type of {name} cannot be told")
-        rows = draws.uniform(-1.7, 1.7, (DIFFERENT, *widths)).astype(NUMPY[dtype])
-        constants[f"{name}/rows"] = rows
-        made.append(helper.make_node("Gather", [f"{name}/rows", "drawn/rows"], [name]))
+        # The rows of each value begin elsewhere in the same numbers: those of all layers are large.
+        start, size = at * _SHIFT, DIFFERENT * math.prod(widths)
+        most[dtype] = max(most.get(dtype, 0), start + size)
+        constants[f"{name}/start"] = np.array([start], np.int64)
+        constants[f"{name}/end"] = np.array([start + size], np.int64)
+        constants[f"{name}/shape"] = np.array([DIFFERENT, *widths], np.int64)
+        ends = [f"{name}/start", f"{name}/end"]
+        made += (
+            helper.make_node("Slice", [f"drawn/{dtype}", *ends], [f"{name}/numbers"]),
+            helper.make_node("Reshape", [f"{name}/numbers", f"{name}/shape"], [f"{name}/rows"]),
+            helper.make_node("Gather", [f"{name}/rows", "drawn/rows"], [name]),
+        )
+    for dtype, size in most.items():
+        constants[f"drawn/{dtype}"] = draws.uniform(-1.7, 1.7, size).astype(NUMPY[dtype])
     nodes = [*made, *(NodeProto.FromString(node.SerializeToString()) for node in graph.node)]
     del graph.node[:]
     graph.node.extend(nodes)
