@@ -23,7 +23,7 @@ from conformance.model.answer.headline import (
     of_graph,
     series_of,
 )
-from conformance.model.answer.messages import short
+from conformance.model.answer.short_messages import short
 from conformance.model.answer.similar_defect import Similar
 from conformance.model.calls.groups import Group, layers_of, layers_with, ranges, whole_of
 from conformance.model.calls.stages import NodeCall
@@ -112,7 +112,7 @@ def _row(
     """The row of the group with this number: a line for each use, or one if all are alike."""
     each = [(column.targets[-1], column.answers[number]) for column in columns]
     uses = [use for use in WAY_OF if any(_is_told(one.of(use)) for _, one in each)]
-    but = ", but config.json contradicts the graph" if contradicts and group.is_whole else ""
+    but = ", but see the notes" if contradicts and group.is_whole else ""
     if len(uses) < 2 or (all(one.alike for _, one in each) and not group.is_whole):
         lines = [ModelLine("", tuple(_cell(target, one, but) for target, one in each))]
     else:

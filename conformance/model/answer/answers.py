@@ -13,7 +13,7 @@ from conformance.harness.runner import ProcessLimits
 from conformance.model.calls.groups import Group, layers_with
 from conformance.model.calls.stages import NodeCall
 from conformance.model.calls.ways import WAYS
-from conformance.model.run.causes import Cause
+from conformance.model.run.blame import ResultCause
 from conformance.model.run.on_target import ModelRun
 from conformance.report.model_table import (
     LOADING,
@@ -32,7 +32,7 @@ _COMPILING: Final = ProcessLimits().compile_seconds
 #: The way of each use, and the use of a chat.
 WAY_OF: Final = {way.use: way for way in WAYS.values()}
 CHAT: Final = WAYS["chat"].use
-_UNKNOWN: Final = Cause("")
+_UNKNOWN: Final = ResultCause("")
 
 #: A result of a stage; no result: the target had none for it.
 Result = tuple[NodeCall, ResultRecord | None]
@@ -54,7 +54,7 @@ class AnswerPart:
     pinned: bool = False
     message: str = ""
     told: str = ""
-    cause: Cause = _UNKNOWN
+    cause: ResultCause = _UNKNOWN
 
     @property
     def of_graph(self) -> bool:

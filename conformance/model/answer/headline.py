@@ -159,7 +159,7 @@ def of_graph(answers: Answers, required: Collection[str]) -> Iterator[tuple[Draw
 def _why(use: str, part: AnswerPart) -> str:
     """``in one chat, for one token on a past of 8 (the largest error is …): seqlens_k is 5 …``."""
     told = f"{WAY_OF[use].words}, {part.where} ({part.told})"
-    layers = f" in {layers_with(part.cause.nodes)}" if part.cause.nodes else ""
+    layers = f" ({layers_with(part.cause.nodes)})" if part.cause.nodes else ""
     return f"{told}: {part.cause.sentence}{layers}" if part.cause.sentence else told
 
 
