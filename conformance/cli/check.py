@@ -14,7 +14,7 @@ from conformance.case.load import load_file
 from conformance.cli import options
 from conformance.cli.check_json import refusal
 from conformance.cli.check_options import NameList, NumberList, TokenIds, meaning_of
-from conformance.cli.check_pins import is_of_model
+from conformance.cli.check_pins import check_of_model, is_of_model
 from conformance.cli.check_run import CheckRun
 from conformance.cli.check_terminal import print_answers
 from conformance.cli.common import BadArgument, Status, check_separate, check_writable, write_file
@@ -150,14 +150,16 @@ class Pins:
 @options.program_options
 @gathered(model=ModelOptions, targets=TargetOptions, pins=Pins, outputs=OutputOptions)
 def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: OutputOptions) -> int:
-    """Check whether runtimes compute the attention of your model right.
+    """Check whether runtimes run your model right.
 
-    MODEL is an .onnx file or the folder with it. Its weights are not read and need not be there.
-    Each GroupQueryAttention node becomes cases: prompts, prompts in parts, single tokens, batches.
+    MODEL is an .onnx file or the folder with it. Its weights need not be there. It is called as
+    programs call it, and its results are compared with those of plain attention. Each
+    GroupQueryAttention node is called alone, too, with prompts, parts of prompts and batches.
 
     \b
-    Exit status: 0 every target runs every layer right, or as --expect says
-                 1 one does not, or could not be tried   2 bad input
+    Exit status: 0 every target runs it right in one chat, and in other ways of calling
+                   that files beside it ask for, or as --expect says
+                 1 one does not, or this was not judged   2 bad input
                  3 infrastructure failure, or a target is not available
     """
     files = [*pins.files()]
@@ -176,6 +178,7 @@ def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: Outp
         raise ModelError(message) from None
     pins.check_writable([*dict.fromkeys(target.base or target.ep for target in named)])
     pinned = load_pinned(files)
+    check_of_model(pinned)
     save_cases = outputs.save_cases
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())

@@ -15,7 +15,7 @@ from conformance.model.calls.subject import Subject
 from conformance.report.model_table import ModelTable
 from conformance.run.target import DescribedTarget
 
-FORMAT: Final = "gqa-check/1"
+FORMAT: Final = "gqa-check/2"
 
 
 def document(
@@ -33,7 +33,6 @@ def document(
             "layers": group.layers,
             "nodes": [node.name for node in group.nodes],
             "attention": group.what,
-            "one_graph": False,
             "left_out": group.left_out,
             "answers": {name: _answer(those[number]) for name, those in answers.items()},
         }

@@ -33,9 +33,9 @@ from conformance.model.answer.answers import (
     kind_of,
 )
 from conformance.model.answer.headline import blamed, label_of, series_of
-from conformance.model.answer.messages import short
+from conformance.model.answer.short_messages import short
 from conformance.model.answer.similar_defect import Similar, similar_defect
-from conformance.model.calls.groups import Group, layers_of, whole_of
+from conformance.model.calls.groups import Group, whole_of
 from conformance.model.calls.stages import NodeCall
 from conformance.model.calls.subject import Subject
 from conformance.model.run.dense_prompts import DensePrompts
@@ -231,7 +231,7 @@ class CheckRun:
                 if use in WAY_OF and use not in self.required:
                     continue
                 if self.model_pins.line(target, group, use, kind) is None:
-                    yield f"{WORDS[kind]} on {name}", f"{use} of {layers_of([group])}", why
+                    yield f"{WORDS[kind]} on {name}", _of_model(use), why
 
     def _bad(self) -> list[ResultRecord]:
         """The results that are not right, and those of a use that could not be tried."""
@@ -295,6 +295,11 @@ class CheckRun:
     def _is_pin(self, record: ResultRecord) -> bool:
         known = record.expectation
         return known is not None and (known.file, known.line) in self.pins
+
+
+def _of_model(use: str) -> str:
+    """``the model in one chat``."""
+    return f"the model {WAY_OF[use].words}" if use in WAY_OF else "the model"
 
 
 def _better(verdict: str, place: str, target: str) -> str:

@@ -145,12 +145,9 @@ _CAUSE: Final = ("where", "verdict", "what", "said", "example", "why", "link")
 
 
 def _in_use(rows: Sequence[Mapping[str, Any]], target: str, use: str) -> dict[str, str]:
-    """The worst answer of a target for a use.
-
-    Answers for parts of several nodes count only if all single layers are right.
-    """
+    """The worst answer of a target for a use: of single nodes, or else of the model itself."""
     order = [*WORDS]
-    single = [row for row in rows if not row["one_graph"]]
+    single = [row for row in rows if not row["whole"]]
     faulty: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
     for some in (single, rows):
         faulty = [

@@ -38,6 +38,8 @@ NO_GPU: Final = "real GPUs not tried"
 
 #: Where the model itself is refused when it is loaded.
 LOADING: Final = "when it is loaded"
+#: The same for the part of a large model without products with weights.
+LOADING_PART: Final = "when it is loaded without its weights"
 
 
 def kind_in_words(kind: AnswerKind, where: str) -> str:

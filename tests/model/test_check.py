@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-import onnx
 import pytest
 from as_user import Desk, Done, Gqa, has_onnxruntime, in_terminal
-from attention_models import GEMMA, Layer, decoder, saved, weight
+from attention_models import GEMMA, Layer, decoder, saved
 from check_graphs import KINDS, graph_of
 from goldens import check_golden
-from onnx import TensorProto, helper
+from onnx import TensorProto
 from tables import tables
 
 from conformance.base.paths import data_path
@@ -25,15 +24,12 @@ from conformance.bundle.prepare import digest_of
 from conformance.case.load import load_file
 from conformance.cli import run as commands_run
 from conformance.cli.check import NumberList
-from conformance.graph.nodes import nodes_of
-from conformance.graph.reading import read_model
 from conformance.maintain import exported
-from conformance.model.answer.answers import answer, short, where_of
-from conformance.model.calls.cut import cuts_of, possible_stages
+from conformance.model.answer.answers import answer, where_of
+from conformance.model.answer.short_messages import short
 from conformance.model.calls.forms import Form
-from conformance.model.calls.groups import Group, groups_of
-from conformance.model.calls.stages import Lengths, NodeCall, graph_stages, stages_of
-from conformance.model.config.configuration import Configuration
+from conformance.model.calls.groups import Group
+from conformance.model.calls.stages import Lengths, NodeCall, stages_of
 from conformance.results.records import ResultRecord
 
 TABLES = tables(__file__)
@@ -124,16 +120,16 @@ EVERY = [*PROMPTS, *CHUNKS, *DECODES, *BATCHES, LOOP]
 @pytest.mark.parametrize(
     ("these", "words"),
     [
-        ([s for s in EVERY if s.tokens >= 65], "from 65 tokens on"),
+        ([s for s in EVERY if s.tokens >= 65], "from 65 tokens on (41 to 64 not tried)"),
         ([s for s in EVERY if s.phase == "prompt"], "for prompts"),
         ([s for s in EVERY if s.phase == "decode"], "for one token on a past"),
         (CHUNKS, "for several tokens on a past"),
         ([LOOP], "in a loop of calls"),
-        ([PROMPTS[2]], "for prompts from 65 tokens on"),
-        (PROMPTS[2:], "for prompts from 65 tokens on"),
+        ([PROMPTS[2]], "for prompts from 65 tokens on (41 to 64 not tried)"),
+        (PROMPTS[2:], "for prompts from 65 tokens on (41 to 64 not tried)"),
         ([*CHUNKS, LOOP], "for several tokens on a past and in a loop of calls"),
         ([PROMPTS[0], DECODES[2]], "for prompt of 6 and decode of 65"),
-        ([CHUNKS[1], DECODES[1]], "from 81 tokens on and for decode of 16"),
+        ([CHUNKS[1], DECODES[1]], "from 81 tokens on (66 to 80 not tried) and for decode of 16"),
         ([PROMPTS[0], PROMPTS[2], DECODES[2]], "for prompt of 6, prompt of 65 and 1 other call"),
     ],
 )
@@ -191,131 +187,6 @@ def test_messages_are_shortened(message: str, text: str) -> None:
     assert "\n" not in short(message)
 
 
-# Parts of a model as one graph
-
-
-def test_a_layer_and_one_that_borrows_from_it_are_cut_out_together(tmp_path: Path) -> None:
-    cuts = cut_out(decoder(*GEMMA), tmp_path)
-    assert [cut.name for cut in cuts] == ["sharing_window_8", "sharing_global"]
-    assert [[node.layer for node in cut.nodes] for cut in cuts] == [[0, 2], [1, 3]]
-    graph = onnx.load_model_from_string(cuts[0].graph).graph
-    first, second = graph.node
-    assert second.input[3:5] == first.output[1:3] == ["present_key", "present_value"]
-    assert [o.name for o in graph.output] == [
-        "output", "present_key", "present_value", "borrower_output",
-    ]  # fmt: skip
-    for cut in cuts:
-        wanted = graph_stages(stages_of(cut.form, Lengths()), cut.form)
-        assert possible_stages(cut, wanted) == (wanted, "")
-
-
-def cut_out(model: onnx.ModelProto, folder: Path) -> list[Group]:
-    """The parts of a model that are run as one graph."""
-    read_back = read_model(saved(model, folder))
-    groups, _ = groups_of(nodes_of(read_back).nodes, Configuration())
-    return [*cuts_of(read_back, groups)]
-
-
-def behind(model: onnx.ModelProto, layer: int, *nodes: onnx.NodeProto) -> onnx.ModelProto:
-    """The model with ``nodes`` before a layer, whose past they make: ``past.key`` from
-    ``present.0.key``."""
-    at = next(i for i, node in enumerate(model.graph.node) if f"layers.{layer}/" in node.name)
-    model.graph.node[at].input[3:5] = ["past.key", "past.value"]
-    rest = [*model.graph.node]
-    del model.graph.node[:]
-    model.graph.node.extend([*rest[:at], *nodes, *rest[at:]])
-    return model
-
-
-def moves(op: str, *given: str, **attributes: int) -> list[onnx.NodeProto]:
-    """A node for the keys and one for the values."""
-    return [
-        helper.make_node(op, [f"present.0.{part}", *given], [f"past.{part}"], **attributes)
-        for part in ("key", "value")
-    ]
-
-
-@pytest.mark.parametrize(
-    ("op", "given", "attributes"),
-    [
-        ("Identity", [], {}),
-        ("Cast", [], {"to": TensorProto.FLOAT}),
-        ("Slice", ["start", "end", "axis"], {}),
-        ("Reshape", ["shape"], {}),
-    ],
-)
-def test_nodes_between_a_present_and_a_past_are_cut_out_too(
-    tmp_path: Path, op: str, given: list[str], attributes: dict[str, int]
-) -> None:
-    model = decoder(Layer(), Layer(borrows=0))
-    numbers = {"start": [0], "end": [1 << 30], "axis": [2], "shape": [0, 2, -1, 16]}
-    model.graph.initializer.extend(
-        helper.make_tensor(name, TensorProto.INT64, [len(of)], of) for name, of in numbers.items()
-    )
-    (cut,) = cut_out(behind(model, 1, *moves(op, *given, **attributes)), tmp_path)
-    assert [node.layer for node in cut.nodes] == [0, 1]
-    graph = onnx.load_model_from_string(cut.graph).graph
-    assert [node.op_type for node in graph.node][1:3] == [op, op]
-    assert graph.node[1].input[0] == "present_key"
-    assert {each.name for each in graph.initializer} == set(given)  # with their numbers
-    wanted = graph_stages(stages_of(cut.form, Lengths()), cut.form)
-    assert possible_stages(cut, wanted) == (wanted, "")
-
-
-def test_a_past_that_another_input_decides_is_not_cut_out(tmp_path: Path) -> None:
-    model = decoder(Layer(), Layer(borrows=0))
-    for name in ("start", "end"):
-        typed = helper.make_tensor_value_info(name, TensorProto.INT64, [1])
-        model.graph.input.append(typed)
-    assert cut_out(behind(model, 1, *moves("Slice", "start", "end")), tmp_path) == []
-
-
-def test_operators_between_that_the_oracle_does_not_know_are_told(tmp_path: Path) -> None:
-    model = decoder(Layer(), Layer(borrows=0))
-    (cut,) = cut_out(behind(model, 1, *moves("Celu")), tmp_path)
-    stages, why = possible_stages(cut, stages_of(cut.form, Lengths()))
-    assert stages == []
-    assert "Celu" in why
-
-
-@pytest.mark.push
-@has_onnxruntime
-def test_a_past_behind_other_nodes_is_run_as_one_graph(check: Check, tmp_path: Path) -> None:
-    file = saved(behind(decoder(Layer(), Layer(borrows=0)), 1, *moves("Identity")), tmp_path)
-    done = check(file, *FEW)
-    assert "one graph: layer 1 borrows the cache of layer 0" in done.out
-
-
-def test_packed_projections_are_cut_out_with_their_layer(tmp_path: Path) -> None:
-    model = decoder(Layer(packed=True))
-    sizes = {"K": 64, "N": 128, "bits": 4, "block_size": 32}
-    names = ["hidden", "codes", "scales"], ["layers.0.q"]
-    product = helper.make_node("MatMulNBits", *names, domain="com.microsoft", **sizes)
-    model.graph.node[0].CopyFrom(product)
-    model.graph.initializer.extend(
-        [weight("codes", TensorProto.UINT8, [128, 2, 16]), weight("scales", 1, [128, 2])]
-    )
-    (cut,) = cut_out(model, tmp_path)
-    graph = onnx.load_model_from_string(cut.graph).graph
-    assert [node.op_type for node in graph.node] == ["MatMulNBits", "GroupQueryAttention"]
-    assert "activation_0" in [each.name for each in graph.input]
-    wanted = graph_stages(stages_of(cut.form, Lengths()), cut.form)
-    assert possible_stages(cut, wanted) == (wanted, "")
-
-
-@has_onnxruntime
-def test_a_weight_of_packed_projections_has_a_part_for_each(check: Check, tmp_path: Path) -> None:
-    """A bias has one dimension, the weight two, and the query three."""
-    model = decoder(Layer(packed=True))
-    product = helper.make_node("MatMul", ["hidden", "product"], ["projected"])
-    model.graph.node[0].CopyFrom(product)
-    model.graph.node.insert(1, helper.make_node("Add", ["projected", "bias"], ["layers.0.q"]))
-    model.graph.initializer.extend([weight("product", 1, [64, 128]), weight("bias", 1, [128])])
-    done = check(saved(model, tmp_path), *FEW)
-    assert done.status == 0, done.both
-    assert "one graph: projections and attention" in done.out
-
-
 # The command
 
 
@@ -330,8 +201,24 @@ def test_a_target_that_is_silently_wrong(
     monkeypatch.setenv("FAULT_ON", digest_of(case.call))
     done = check(tiny, "--ep", desk.runner("wrong_alone"), *FEW, status=1)
     words = " ".join(done.out.split())
-    assert "from 12 tokens on in layer 2; " in words
+    assert "in one chat silently wrong for prompts from 12 tokens on" in words
     assert f"a prompt of 12 tokens case {wanted}" in words
+
+
+def test_a_target_that_computes_a_node_wrong_is_to_blame(
+    check: Check, desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("FAULT_ON", "/"), ("WRONG", "attention.0")):
+        monkeypatch.setenv(name, value)
+    file, answers = saved(decoder(Layer(), Layer()), tmp_path), tmp_path / "a.json"
+    options = ("--lengths", "3", "--ways", "chat", "--json", str(answers))
+    done = check(file, "--ep", desk.runner("wrong_values"), *options, status=1)
+    (part,) = json.loads(answers.read_text())["rows"][0]["answers"]["miniature@1.0"]["uses"][
+        "one chat"
+    ]
+    assert (part["answer"], part["fault"]) == ("wrong", "target")
+    assert "The graph is" not in done.out
+    assert "✗ silently wrong for a prompt of 6 tokens in layer 0" in " ".join(done.out.split())
 
 
 @pytest.mark.push
@@ -341,7 +228,8 @@ def test_no_target_is_cut_off_in_a_terminal(desk: Desk, tiny: Path, number: int)
     runners = ("correct", "rejects", "wrong_values")[:number]
     eps = [word for name in runners for word in ("--ep", desk.runner(name))]
     _, text = in_terminal(desk, "check", str(tiny), *eps, "--lengths", "3", FAULT_ON="/")
-    assert sum(text.count(sign) for sign in "✓○✗") == 6 * number
+    ways = 6 * (number - ("rejects" in runners))
+    assert sum(text.count(sign) for sign in "✓○✗") == 4 * number + ways + ("rejects" in runners)
     assert ("miniature@1.0#3" in text) == (number == 3)
 
 
@@ -360,7 +248,7 @@ def test_targets_say_what_failed(check: Check, tmp_path: Path, layer: Layer, mes
     pytest.importorskip("onnxruntime")
     file = saved(decoder(Layer(), layer), tmp_path)
     done = check(file, *FEW, status=1)
-    assert ": the model does not load." in done.out
+    assert ": refuses to load the model." in done.out
     assert message in " ".join(done.out.split())
 
 
@@ -374,7 +262,7 @@ def test_what_the_model_itself_does_is_pinned_too(check: Check, tmp_path: Path) 
     check(file, status=1)
     check(file, "--write-expect", str(pins))
     done = check(file, "--expect", str(pins))
-    assert "○ the model's own graph fails (expected)" in done.out
+    assert "○ refused for a prompt of 6 tokens (expected)" in done.out
     assert "Not pinned" not in done.out
     pins.write_text("target: cpu\nexpectations: []\n")
     done = check(file, "--expect", str(pins), status=1)
@@ -424,8 +312,8 @@ def test_the_theme_exports_is_what_its_command_writes() -> None:
 @pytest.mark.parametrize(
     ("some", "told"),
     [
-        (3, "Only 3 of 30 calls were tried. "),
-        (29, "miniature@1.0: only 29 of 30 calls were tried; these are right."),
+        (3, "miniature@1.0: only 3 of 20 calls were tried; these are right."),
+        (19, "miniature@1.0: only 19 of 20 calls were tried; these are right."),
     ],
 )
 def test_a_check_that_was_cut_off_says_so_first(
@@ -443,12 +331,12 @@ def test_a_check_that_was_cut_off_says_so_first(
     done = check(tiny, *ep, *FEW, "--json", "a.json", status=130)
     lines = [line for line in done.out.splitlines() if line]
     assert lines[1].startswith(f"Interrupted after {some} results")
-    assert lines[2].endswith("; tried up to 12 tokens")
-    assert lines[3].startswith(told)
-    assert "every layer right" not in done.both
+    assert lines[3].startswith("The graph is right in one chat")
+    assert lines[4].startswith(told)
+    assert "runs the model right" not in done.both
     answers = json.loads((desk.folder / "a.json").read_text())
     assert (answers["exit_status"], answers["complete"]) == (130, False)
-    assert answers["headlines"] == [lines[3]]
+    assert answers["headlines"] == lines[3:5]
 
 
 @pytest.mark.parametrize(("text", "numbers"), TABLES["lengths"])

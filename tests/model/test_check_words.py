@@ -1,13 +1,13 @@
-"""The answers of ``gqa check`` in the words of use: by use, by releases, at any width.
+"""The answers of ``gqa check`` in words: whether the graph is right, and each target, by use.
 
 ``goldens/answers.txt`` has what is said of made-up results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import pytest
 from attention_models import GEMMA, Layer, decoder, saved
@@ -15,13 +15,16 @@ from goldens import check_golden
 
 from conformance.base.findings import SOFTWARE_ADAPTERS, FindingFacts, on_software_only
 from conformance.model.answer.answer_table import table_of
-from conformance.model.answer.answers import ModelAnswer, answer
+from conformance.model.answer.answers import ModelAnswer, answer, answer_of_model
+from conformance.model.answer.headline import blamed
 from conformance.model.answer.similar_defect import Similar
-from conformance.model.calls.groups import Group
+from conformance.model.calls.groups import Group, whole_of
 from conformance.model.calls.stages import Lengths, NodeCall
 from conformance.model.calls.subject import Subject, subject_of
-from conformance.model.run.seen import ModelRun, with_model_run
-from conformance.report.model_table import ModelTable
+from conformance.model.calls.ways import WAYS
+from conformance.model.run.blame import FaultOwner, ResultCause
+from conformance.model.run.on_target import ModelRun, WayResult
+from conformance.report.model_table import AnswerKind, ModelTable
 from conformance.results.records import ResultRecord
 from conformance.run.target import DescribedTarget
 
@@ -59,13 +62,6 @@ def compiles(seconds: float) -> Behaviour:
     return where(lambda _, stage: stage.label == "prompt_65", late)
 
 
-def as_one_graph(*outputs: str) -> Behaviour:
-    """Wrong in these outputs of two layers as one graph, and right in each alone."""
-    faults = [{"kind": "shape", "output": name, "got": [1], "want": [2]} for name in outputs]
-    fails = always("wrong", unexpected=True, wrong_outputs=["output"], faults=faults)
-    return where(lambda group, _: group.graph is not None, fails)
-
-
 #: Wrong in prompts of 65 tokens, by a defect that is known on software adapters from 32 on.
 of_subgroups = where(
     lambda _, stage: stage.label == "prompt_65",
@@ -98,15 +94,9 @@ TOLD: dict[str, tuple[str, dict[str, Behaviour]]] = {
         "plain",
         {"cpu@1.20.1": refused, "cpu@1.23.2": refused, "tract@0.23.9": like_tract},
     ),
-    "single layers lead and a graph of two refines": (
+    "one of four layers is wrong": (
         "gemma",
-        {
-            "a@1": where(lambda group, _: group.graph is not None, wrong),
-            "b@1": where(lambda group, _: 2 in group.layers, wrong),
-            "c@1": where(lambda group, _: group.layers == (2,), wrong),
-            "d@1": as_one_graph("borrower_output"),
-            "e@1": as_one_graph("borrower_output", "output"),
-        },
+        {"it@1": where(lambda group, _: group.layers == (2,), wrong)},
     ),
     "a software adapter is no GPU": (
         "plain",
@@ -130,11 +120,56 @@ TOLD: dict[str, tuple[str, dict[str, Behaviour]]] = {
     ),
     "calls that are left out qualify": ("wide", {"it@1": right}),
 }
-SEEN = {
-    "a target that does not load the model says why once": ModelRun(
-        load="Unsupported IR version: 14"
-    ),
-    "calls alone do not make a model right": ModelRun(unseen="nothing tells what its input is"),
+
+
+def way(name: str, kind: AnswerKind, where: str = "", **more: Any) -> WayResult:
+    """What a target does in a way of calling; right unless it is told."""
+    return WayResult(WAYS[name], kind, where, **more)
+
+
+RIGHT = ModelRun(ways=(way("chat", "right"),))
+ERROR = {"told": "the largest error is 2 of 3"}
+ASKS = ("one chat", "left-padded batches")
+
+
+def wrong_in(name: str, fault: FaultOwner = "", sentence: str = "", *others: WayResult) -> ModelRun:
+    """A run that is wrong in one way of calling, and right in one chat unless that is it."""
+    cause = ResultCause(fault, sentence)
+    found = way(name, "wrong", "for prompts of 4 and 6 tokens", cause=cause, **ERROR)
+    chat = () if name == "chat" else RIGHT.ways
+    return ModelRun(ways=(*chat, *others, found))
+
+
+#: What targets do with the model itself, and with the calls of its nodes.
+SEEN: dict[str, dict[str, tuple[ModelRun, Behaviour]]] = {
+    "a target that does not load the model says why once": {
+        "it@1": (ModelRun(load="Unsupported IR version: 14"), right)
+    },
+    "calls alone do not make a model right": {
+        "it@1": (ModelRun(unseen="nothing tells what its input is"), right)
+    },
+    "a wrong graph is wrong on each target": {
+        name: (wrong_in("chat", "graph", "seqlens_k is 5, not 6"), right) for name in ("a@1", "b@1")
+    },
+    "a graph that one target runs right is right": {
+        "a@1": (RIGHT, right),
+        "b@1": (wrong_in("chat", "graph", "seqlens_k is 5, not 6"), right),
+    },
+    "a wrong target is told by its nodes": {"it@1": (wrong_in("chat"), in_batches_only)},
+    "nothing tells whose fault it is": {"it@1": (wrong_in("chat"), right)},
+    "a way that nothing asks for is wrong if you do that": {
+        "it@1": (wrong_in("back", "graph", "its cache is a window"), right),
+        "its@1": (wrong_in("beams", "target"), right),
+    },
+    "a way that the files ask for is required": {
+        "it@1": (
+            wrong_in("left", "graph", "padding is before tokens", way("right", "right")),
+            right,
+        )
+    },
+    "ways that were not tried are named": {
+        "it@1": (ModelRun(ways=(*RIGHT.ways, way("chunks", "untried", "it takes no cache"))), right)
+    },
 }
 
 
@@ -198,16 +233,24 @@ def table() -> Callable[..., ModelTable]:
     similar = Similar("a/b", "It is.", "docs/findings/x.md")
 
     def made(
-        subject: Subject, targets: dict[str, Behaviour], seen: ModelRun | None = None
+        subject: Subject,
+        targets: dict[str, Behaviour],
+        seen: Mapping[str, ModelRun] | None = None,
+        required: Sequence[str] = ("one chat",),
     ) -> ModelTable:
-        answers = {name: answers_of(subject, name, behaves) for name, behaves in targets.items()}
-        if seen:
-            answers = {name: with_model_run(each, seen) for name, each in answers.items()}
+        whole = whole_of(subject.groups)
+        answers = {}
+        for name, behaves in targets.items():
+            run = (seen or {}).get(name, RIGHT)
+            unseen = run.unseen or ("the model does not load" if run.load else "")
+            groups = [replace(one, unseen=unseen) for one in answers_of(subject, name, behaves)]
+            answers[name] = [answer_of_model(whole, name, run), *groups]
         return table_of(
             subject,
-            answers,
+            blamed(answers),
             [cast(DescribedTarget, Started(name)) for name in targets],
             lambda record: similar if record.target.startswith("webgpu") else None,
+            required,
         )
 
     return made
@@ -215,7 +258,7 @@ def table() -> Callable[..., ModelTable]:
 
 def told(name: str, made: ModelTable) -> Iterator[str]:
     """A table as plain text."""
-    yield from (f"=== {name}", *(sentence for _, sentence in made.sentences))
+    yield from (f"=== {name}", *(f"{drawn}: {text}" for drawn, text in made.sentences), made.ways)
     yield f"  {' | '.join(made.targets)}"
     for row in made.rows:
         for line in row.lines:
@@ -230,5 +273,8 @@ def test_what_is_said(subjects: dict[str, Subject], table: Callable[..., ModelTa
     made = [line for name, (which, targets) in TOLD.items()
             for line in told(name, table(subjects[which], targets))]  # fmt: skip
     for name, seen in SEEN.items():
-        made += told(name, table(subjects["plain"], {"it@1": right}, seen))
+        runs = {target: run for target, (run, _) in seen.items()}
+        nodes = {target: behaves for target, (_, behaves) in seen.items()}
+        asks = ASKS if "ask for is required" in name else ASKS[:1]
+        made += told(name, table(subjects["plain"], nodes, runs, asks))
     check_golden("answers.txt", "\n".join(made))

@@ -12,7 +12,6 @@ from endings import no_hang
 
 from conformance.base.explain import reason_of
 from conformance.case.load import load_file
-from conformance.cli.check import write_cases
 from conformance.graph.reading import ModelError, as_model_errors
 from conformance.model.calls.stages import Lengths
 from conformance.model.calls.subject import subject_of
@@ -35,7 +34,7 @@ def test_a_damaged_model_is_an_answer_or_a_sentence(tmp_path: Path, seed: int) -
         except ModelError as error:
             said.append(str(error))
             continue
-        write_cases(tmp_path / "cases.yaml", subject.files)
+        (tmp_path / "cases.yaml").write_text(subject.cases)
         assert load_file(tmp_path / "cases.yaml")
         answers += 1
     assert answers

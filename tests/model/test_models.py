@@ -108,14 +108,14 @@ def part(answer: str, where: str = "", message: str = "") -> dict[str, Any]:
 def document(*rows: dict[str, Any]) -> dict[str, Any]:
     """A document of ``gqa check`` on one release."""
     target = {"name": "cpu@1.20", "base": "cpu", "version": "1.20", "adapter": None}
-    about = {"layers": [0, 1], "one_graph": False}
+    about = {"layers": [0, 1], "whole": False}
     return {"targets": [target], "rows": [about | one for one in rows], "causes": []}
 
 
-def test_the_worst_layer_is_recorded_and_a_part_of_several_nodes_only_if_it_alone_fails() -> None:
+def test_the_worst_layer_is_recorded_and_the_model_itself_only_if_it_alone_fails() -> None:
     good = answered("cpu@1.20", **{CHAT: [part("right")]})
     bad = answered("cpu@1.20", **{CHAT: [part("right"), part("refused", "for prompts", "no")]})
-    worse = answered("cpu@1.20", **{CHAT: [part("wrong")]}) | {"one_graph": True}
+    worse = answered("cpu@1.20", **{CHAT: [part("wrong")]}) | {"whole": True}
 
     def recorded(*rows: dict[str, Any]) -> dict[str, str]:
         found: dict[str, str] = on_runtimes(document(*rows))["cpu"]["answers"]["1.20"][CHAT]

@@ -23,7 +23,7 @@ from conformance.model.answer.headline import (
     of_graph,
     series_of,
 )
-from conformance.model.answer.messages import short
+from conformance.model.answer.short_messages import short
 from conformance.model.answer.similar_defect import Similar
 from conformance.model.calls.groups import Group, layers_of, layers_with, ranges, whole_of
 from conformance.model.calls.stages import NodeCall
@@ -32,6 +32,7 @@ from conformance.model.rewriting.dense_nodes import is_rewritten
 from conformance.report.model_table import (
     DRAWN,
     LOADING,
+    LOADING_PART,
     WORDS,
     AnswerKind,
     ModelCause,
@@ -111,7 +112,7 @@ def _row(
     """The row of the group with this number: a line for each use, or one if all are alike."""
     each = [(column.targets[-1], column.answers[number]) for column in columns]
     uses = [use for use in WAY_OF if any(_is_told(one.of(use)) for _, one in each)]
-    but = ", but config.json contradicts the graph" if contradicts and group.is_whole else ""
+    but = ", but see the notes" if contradicts and group.is_whole else ""
     if len(uses) < 2 or (all(one.alike for _, one in each) and not group.is_whole):
         lines = [ModelLine("", tuple(_cell(target, one, but) for target, one in each))]
     else:
@@ -245,12 +246,12 @@ def _of_model(
     for (kind, _), members in found.items():
         names, part = dict.fromkeys(name for name, _ in members), members[0][1]
         uses = listed([WAY_OF[use].words for use in dict.fromkeys(p.use for _, p in members)])
-        loading = part.where == LOADING
+        loading = part.where in (LOADING, LOADING_PART)
         yield ModelCause(
             target=members[0][0],
             where=in_words(names, series),
             verdict=DRAWN[kind],
-            what="the model does not load" if loading else f"{part.sentence} {uses}",
+            what=f"the model is refused {part.where}" if loading else f"{part.sentence} {uses}",
             said=part.message or _said(part),
             example="",
             case="",
@@ -278,7 +279,9 @@ def _cause(
         if of_kind:
             layers = layers_of(each.group for each in of_kind)
             calls = plural(len({each.record.case for each in of_kind}), "call")
-            told.append(f"{WORDS[kind]} in {layers} ({calls})")
+            uses = [use for use in WAY_OF if any(each.stage.use == use for each in of_kind)]
+            how = "" if CHAT in uses else f" {listed([WAY_OF[use].words for use in uses])}"
+            told.append(f"{WORDS[kind]} in {layers} ({calls}{how})")
     return ModelCause(
         record.target,
         in_words({each.record.target for each in members}, series),

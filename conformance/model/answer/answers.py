@@ -13,9 +13,16 @@ from conformance.harness.runner import ProcessLimits
 from conformance.model.calls.groups import Group, layers_with
 from conformance.model.calls.stages import NodeCall
 from conformance.model.calls.ways import WAYS
-from conformance.model.run.causes import Cause
+from conformance.model.run.blame import ResultCause
 from conformance.model.run.on_target import ModelRun
-from conformance.report.model_table import LOADING, USES, WORDS, AnswerKind, kind_in_words
+from conformance.report.model_table import (
+    LOADING,
+    LOADING_PART,
+    USES,
+    WORDS,
+    AnswerKind,
+    kind_in_words,
+)
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import acceptance_of
 from conformance.results.wrong_outputs import only_presents
@@ -25,7 +32,7 @@ _COMPILING: Final = ProcessLimits().compile_seconds
 #: The way of each use, and the use of a chat.
 WAY_OF: Final = {way.use: way for way in WAYS.values()}
 CHAT: Final = WAYS["chat"].use
-_UNKNOWN: Final = Cause("")
+_UNKNOWN: Final = ResultCause("")
 
 #: A result of a stage; no result: the target had none for it.
 Result = tuple[NodeCall, ResultRecord | None]
@@ -47,7 +54,7 @@ class AnswerPart:
     pinned: bool = False
     message: str = ""
     told: str = ""
-    cause: Cause = _UNKNOWN
+    cause: ResultCause = _UNKNOWN
 
     @property
     def of_graph(self) -> bool:
@@ -161,7 +168,8 @@ def answer_of_model(
     """What a target does with the model itself; ``pinned`` says whether the user knows a defect."""
     if run.load:
         known = pinned(group, CHAT, "refused")
-        part = AnswerPart(CHAT, "refused", LOADING, (), known, message=run.load)
+        where = LOADING_PART if run.of_part else LOADING
+        part = AnswerPart(CHAT, "refused", where, (), known, message=run.load)
         return ModelAnswer(group, target, (part,))
     parts = (
         AnswerPart(

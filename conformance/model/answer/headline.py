@@ -12,7 +12,7 @@ from conformance.base.words import listed, plural
 from conformance.model.answer.answers import CHAT, WAY_OF, AnswerPart, ModelAnswer, why_untried
 from conformance.model.calls.groups import layers_of, layers_with
 from conformance.report.history import since_words
-from conformance.report.model_table import LOADING, NO_GPU, WORDS
+from conformance.report.model_table import LOADING, LOADING_PART, NO_GPU, WORDS
 from conformance.results.timeline import spans
 from conformance.results.verdicts import Drawn
 from conformance.run.target import DescribedTarget
@@ -159,7 +159,7 @@ def of_graph(answers: Answers, required: Collection[str]) -> Iterator[tuple[Draw
 def _why(use: str, part: AnswerPart) -> str:
     """``in one chat, for one token on a past of 8 (the largest error is …): seqlens_k is 5 …``."""
     told = f"{WAY_OF[use].words}, {part.where} ({part.told})"
-    layers = f" in {layers_with(part.cause.nodes)}" if part.cause.nodes else ""
+    layers = f" ({layers_with(part.cause.nodes)})" if part.cause.nodes else ""
     return f"{told}: {part.cause.sentence}{layers}" if part.cause.sentence else told
 
 
@@ -201,8 +201,9 @@ def _over_time(targets: Sequence[DescribedTarget], texts: Sequence[str]) -> str:
 def _state(answers: Sequence[ModelAnswer], required: Collection[str], where: bool) -> str:
     """What a release does in the uses that are required."""
     whole, *groups = answers
-    if whole.bad and whole.bad[0].where == LOADING:
-        return "refuses to load the model"
+    if whole.bad and whole.bad[0].where in (LOADING, LOADING_PART):
+        alone = " without its weights" if whole.bad[0].where == LOADING_PART else ""
+        return f"refuses to load the model{alone}"
     told = []
     for use, way in WAY_OF.items():
         if use in required:
@@ -240,7 +241,7 @@ def _in_use(
 def _others(answers: Sequence[ModelAnswer], required: Collection[str]) -> Iterator[str]:
     """What is not right in uses that nothing asks for, apart from what is wrong in the graph."""
     whole, *groups = answers
-    if whole.bad and whole.bad[0].where == LOADING:
+    if whole.bad and whole.bad[0].where in (LOADING, LOADING_PART):
         return
     for use, way in WAY_OF.items():
         if use not in required:

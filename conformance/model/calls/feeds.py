@@ -136,7 +136,8 @@ class Interface:
         dims = self.inputs[name].dims or ()
         sizes = [other.dims[1:] for other in self.outputs.values() if other.dims]
         fixed = all(isinstance(dim, int) for dim in dims[1:])
-        state = len(dims) > 2 and dims[1] != 1 and fixed and dims[1:] in sizes
+        one_token = any(form.sequence_length == 1 for _, _, form in self.takers.values())
+        state = len(dims) > 2 and fixed and dims[1:] in sizes and not (dims[1] == 1 and one_token)
         return name not in self.takers and (len(dims) > 3 or state)
 
     def _presents(self, name: str) -> Iterator[str]:
@@ -340,7 +341,7 @@ class Feeder:
             seen = self._seen(call.total)[: len(array), None]
             array[...] = _HIDDEN
             array[..., : call.total] = np.where(seen, bias, _HIDDEN)
-        elif array.shape[:2] == call.ids.shape:
+        elif array.shape[:2] == call.ids.shape and not _is_of_encoder(name):
             array[...] = draws.uniform(-1, 1, (DIFFERENT, *array.shape[2:]))[call.ids % DIFFERENT]
         else:
             batch = array.ndim > 1 and len(array) == call.batch
@@ -364,8 +365,7 @@ class Feeder:
             known = tuple(
                 self._symbols.get(str(dim), own) for dim, own in zip(declared, known, strict=True)
             )
-        encoder = any(word in name and "decoder" not in name for word in _ENCODER)
-        tokens = _FRAMES if encoder else call.new
+        tokens = _FRAMES if _is_of_encoder(name) else call.new
         words = (
             *((word, _FRAMES) for word in _ENCODER),
             *(("past", call.past), ("total", call.total), ("batch", batch), ("max", self.rows)),
@@ -435,6 +435,11 @@ class Feeder:
             if kind == "positions" and len(dims) == 3:  # of time, height and width
                 shape = (3, call.batch, call.new)
         return shape if shape is not None and len(shape) == len(dims) else None
+
+
+def _is_of_encoder(name: str) -> bool:
+    """Whether an input belongs to an encoder."""
+    return any(word in name and "decoder" not in name for word in _ENCODER)
 
 
 def tensor_file(array: Array, name: str) -> bytes:

@@ -160,6 +160,7 @@ class Conversation:
         if back:
             self._columns = [columns[:-back] for columns in self._columns]
             kept = len(self._columns[0])
+        self._drawn += bool(back)
         past, width = len(self._columns[0]), max(news) + hole
         for row, (columns, number) in enumerate(zip(self._columns, news, strict=True)):
             # After tokens were taken back, others follow.
@@ -173,7 +174,6 @@ class Conversation:
                 fresh.insert(2, None)
             padding: list[tuple[int, int] | None] = [None] * (width - len(fresh))
             columns += [*padding, *fresh] if self._left else [*fresh, *padding]
-        self._drawn += bool(back)
         self.calls.append(self._made(words or told(news, past), past, kept, order))
 
     def _made(

@@ -11,7 +11,7 @@ import numpy as np
 from conformance.base.array_types import Array
 from conformance.model.calls.program import DecoderProgram
 from conformance.model.calls.sequences import CallSequence, ProgramCall
-from conformance.model.run.dense_prompts import DensePrompts, History
+from conformance.model.run.dense_prompts import DensePrompts, TokenHistory
 
 _NO_ROWS: Final = "no output has a row for each token"
 #: The largest error of a right result, as a share of the largest result.
@@ -139,7 +139,7 @@ def _judged(
     name: str,
     values: Array,
     places: Array,
-    history: History,
+    history: TokenHistory,
     prompts: DensePrompts,
 ) -> Difference | str | None:
     """Compare the results of some tokens with those of the longest prompt that continues them.
@@ -150,14 +150,14 @@ def _judged(
     call, longest = run.calls[number], run.longest[history]
     whole = prompts.of(longest)
 
-    def found(of: History) -> Difference | None:
+    def found(of: TokenHistory) -> Difference | None:
         limit = _limit(program, name, whole) + prompts.rounding(of, name)
         return _difference(number, call, name, values, prompts.of(of)[name][0][places], limit)
 
     wrong = found(longest)
-    if wrong is None or longest == history:
+    if wrong is None or (program.cached and program.sees_later):
         return wrong
-    if _agree(program, name, history, longest, prompts) or (program.cached and program.sees_later):
+    if longest != history and _agree(program, name, history, longest, prompts):
         return wrong
     prompts.prepare(_every(run))  # results of other calls depend on it, too
     own = found(history)
@@ -167,13 +167,17 @@ def _judged(
     return own
 
 
-def _every(run: CallSequence) -> Iterator[History]:
+def _every(run: CallSequence) -> Iterator[TokenHistory]:
     """The prompts that end with a call."""
     return (history for call in run.calls for history in call.histories)
 
 
 def _agree(
-    program: DecoderProgram, name: str, short: History, long: History, prompts: DensePrompts
+    program: DecoderProgram,
+    name: str,
+    short: TokenHistory,
+    long: TokenHistory,
+    prompts: DensePrompts,
 ) -> bool:
     """Whether two dense prompts give the tokens of the shorter one the same results."""
     one, two = prompts.of(short)[name][0], prompts.of(long)[name][0][: len(short)]

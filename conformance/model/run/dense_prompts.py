@@ -19,17 +19,19 @@ import onnx
 from conformance.base.array_types import Array
 from conformance.graph.shapes import ValueType, types_of
 from conformance.harness.session import Session
+from conformance.model.answer.short_messages import short
 from conformance.model.calls.feeds import Feeder
 from conformance.model.calls.program import ROWS, DecoderProgram
 from conformance.model.calls.sequences import prompt_of
 from conformance.model.rewriting.dense import CannotRewrite, dense_model
-from conformance.model.run.jobs import SECONDS, Stopped, run_calls
+from conformance.model.run.model_calls import SECONDS, Stopped, run_calls
 from conformance.model.run.skeleton import part_for
+from conformance.operator.signature import OP_TYPE
 
 _PASTS: Final = ("past_key", "past_value")
 
 #: The tokens of one sequence, each with its type.
-History = tuple[tuple[int, int], ...]
+TokenHistory = tuple[tuple[int, int], ...]
 
 
 class NotComputed(ValueError):
@@ -41,10 +43,10 @@ class DensePrompts:
 
     def __init__(self, program: DecoderProgram, session: Session) -> None:
         self._program, self._session = program, session
-        self._plain: dict[History, Mapping[str, Array]] = {}
-        self._rounded: dict[History, Mapping[str, Array]] = {}
+        self._plain: dict[TokenHistory, Mapping[str, Array]] = {}
+        self._rounded: dict[TokenHistory, Mapping[str, Array]] = {}
 
-    def prepare(self, histories: Iterable[History]) -> None:
+    def prepare(self, histories: Iterable[TokenHistory]) -> None:
         """Compute the results of several prompts in one run. Raises :class:`NotComputed`."""
         wanted = dict.fromkeys(histories)
         for rounded, known in (
@@ -54,13 +56,13 @@ class DensePrompts:
             if missing := [each for each in wanted if each not in known]:
                 known.update(zip(missing, self._run(self._models[rounded], missing), strict=True))
 
-    def of(self, history: History) -> Mapping[str, Array]:
+    def of(self, history: TokenHistory) -> Mapping[str, Array]:
         """The outputs of one prompt. Raises :class:`NotComputed`."""
         if history not in self._plain:
             self.prepare([history])
         return self._plain[history]
 
-    def rounding(self, history: History, name: str) -> float:
+    def rounding(self, history: TokenHistory, name: str) -> float:
         """How far rounding in attention may move an element of an output.
 
         It is twice the most that rounding without a limit moves one: another kernel may round at
@@ -72,7 +74,7 @@ class DensePrompts:
         moved = np.abs(self._plain[history][name] - self._rounded[history][name])
         return 2 * float(np.nanmax(moved, initial=0.0))
 
-    def values(self, history: History, names: Iterable[str]) -> Mapping[str, Array]:
+    def values(self, history: TokenHistory, names: Iterable[str]) -> Mapping[str, Array]:
         """Values inside of the graph in one prompt. Raises :class:`NotComputed`."""
         model = part_for(self._program.skeleton.model, {*names})
         kept = [each.name for each in model.graph.output]
@@ -95,16 +97,17 @@ class DensePrompts:
     @cached_property
     def _models(self) -> Mapping[bool, onnx.ModelProto]:
         skeleton = self._program.skeleton
+        model = _paired(skeleton.model)
         try:
             return {
-                rounded: dense_model(skeleton.model, rounded=rounded, keep=skeleton.results)
+                rounded: dense_model(model, rounded=rounded, keep=skeleton.results)
                 for rounded in (False, True)[: 1 + self._is_rounded]
             }
         except CannotRewrite as error:
             raise NotComputed(str(error).rstrip(".")) from None
 
     def _run(
-        self, model: onnx.ModelProto, histories: Iterable[History]
+        self, model: onnx.ModelProto, histories: Iterable[TokenHistory]
     ) -> list[Mapping[str, Array]]:
         graph = model.graph
         fixed = {each.name for each in graph.initializer}
@@ -114,7 +117,12 @@ class DensePrompts:
             for each in graph.input
             if each.name not in fixed
         }
-        caches = {name for name in inputs if known.is_past(name) or known.taken_as(name) in _PASTS}
+        caches = {
+            name
+            for name, own in inputs.items()
+            if known.taken_as(name) in _PASTS
+            or (known.is_past(name) and not isinstance(own.dim(-2), int))
+        }
         interface = replace(
             self._program.interface,
             inputs=inputs,
@@ -130,7 +138,7 @@ class DensePrompts:
         done = run_calls(self._session, model.SerializeToString(), calls, seconds=seconds)
         if isinstance(done, Stopped):
             said = getattr(done.outcome, "message", "") or getattr(done.outcome, "reason", "")
-            raise NotComputed(f"dense attention in its place cannot be run: {said}")
+            raise NotComputed(f"dense attention in its place cannot be run: {short(said)}")
         return list(done)
 
     def _unpadded(self, name: str, known: ValueType) -> ValueType:
@@ -142,3 +150,27 @@ class DensePrompts:
             return known
         dims = zip(own.dims or (), known.dims or (), strict=True)
         return ValueType(known.dtype, tuple(o if isinstance(o, int) else k for o, k in dims))
+
+
+def _paired(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model in which a node that borrows gets keys as keys, and the values of the same node."""
+    presents = {
+        name: node.output
+        for node in model.graph.node
+        if node.op_type == OP_TYPE
+        for name in node.output[1:3]
+        if name
+    }
+    wrong = {
+        at: presents[node.input[3]][1:3]
+        for at, node in enumerate(model.graph.node)
+        if node.op_type == OP_TYPE and {*node.input[3:5]} <= presents.keys()
+        if node.input[3:5] and node.input[3:5] != presents[node.input[3]][1:3]
+    }
+    if not wrong:
+        return model
+    paired = onnx.ModelProto()
+    paired.CopyFrom(model)
+    for at, names in wrong.items():
+        paired.graph.node[at].input[3:5] = names
+    return paired

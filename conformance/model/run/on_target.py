@@ -13,17 +13,17 @@ from conformance.graph.reading import ReadModel
 from conformance.harness.outcomes import Crashed, Rejected, TimedOut
 from conformance.harness.runner import RunnerFailed
 from conformance.harness.session import Session
-from conformance.model.answer.messages import short
+from conformance.model.answer.short_messages import short
 from conformance.model.calls.feeds import CannotFeed, interface_of
 from conformance.model.calls.groups import Group
 from conformance.model.calls.program import DecoderProgram
 from conformance.model.calls.sequences import CallSequence, Conversation
 from conformance.model.calls.ways import WAYS, Way, lacks
 from conformance.model.config.configuration import Configuration
-from conformance.model.run.causes import Cause, cause_of
+from conformance.model.run.blame import ResultCause, cause_of
 from conformance.model.run.comparison import compared, tolerance_of
-from conformance.model.run.dense_prompts import DensePrompts, History, NotComputed
-from conformance.model.run.jobs import Stopped, Values, run_calls, run_sequence
+from conformance.model.run.dense_prompts import DensePrompts, NotComputed, TokenHistory
+from conformance.model.run.model_calls import NamedArrays, Stopped, run_calls, run_sequence
 from conformance.model.run.pipeline import PipelineProgram, PipelinePrompts, pipeline_program
 from conformance.model.run.skeleton import part, whole, with_weights
 from conformance.report.model_table import AnswerKind
@@ -33,7 +33,7 @@ from conformance.run.target import DescribedTarget
 _TAKES_WEIGHTS: Final = ("onnxruntime", "onnxruntime-web")
 
 
-_UNKNOWN: Final = Cause("")
+_UNKNOWN: Final = ResultCause("")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class WayResult:
     where: str = ""
     told: str = ""
     message: str = ""
-    cause: Cause = _UNKNOWN
+    cause: ResultCause = _UNKNOWN
     tokens: int = 0
     loads: bool = True
 
@@ -59,11 +59,12 @@ class WayResult:
 class ModelRun:
     """What a target did with the model itself.
 
-    ``load`` is the message with which the target refused to load it. ``unseen`` is the reason why
-    it was not run, "" if it was.
+    ``load`` is the message with which the target refused to load it, or with ``of_part`` its part
+    without products with weights. ``unseen`` is the reason why it was not run, "" if it was.
     """
 
     load: str = ""
+    of_part: bool = False
     unseen: str = ""
     ways: tuple[WayResult, ...] = ()
 
@@ -179,12 +180,8 @@ def _seen(
             # A program whose chat fails is not called in other ways.
             steps = _single_tokens(program, session, prompts) if way.name == "chat" else ""
             found[0] = replace(one, where=one.where + steps, loads=one.loads or bool(steps))
-            if not found[0].loads and program.skeleton.results:
-                return ModelRun(
-                    unseen=f"the part of it without its weights is refused: {one.message}"
-                )
             if not found[0].loads:
-                return ModelRun(load=one.message)
+                return ModelRun(load=one.message, of_part=bool(program.skeleton.results))
             if not steps:
                 break
     return ModelRun(ways=tuple(found))
@@ -196,7 +193,7 @@ _SHORT: Final = 16
 NOT_COMPARED: Final = "not compared"
 
 
-def _needed(run: CallSequence) -> Iterator[History]:
+def _needed(run: CallSequence) -> Iterator[TokenHistory]:
     """The prompts that the results of a sequence are surely compared with.
 
     If the first call is wrong, its own prompt is needed, too; it costs little if it is short.
@@ -211,7 +208,13 @@ def _tried(way: Way, program: DecoderProgram, session: Session, prompts: DensePr
     if why := lacks(way, program):
         return WayResult(way, "untried", why)
     runs = [*way.sequences(program)]
-    prompts.prepare(history for run in runs for history in run.longest.values())
+    try:
+        prompts.prepare(history for run in runs for history in run.longest.values())
+    except NotComputed:
+        stopped = _run(session, program, runs[0])
+        if isinstance(stopped, Stopped) and isinstance(stopped.outcome, Rejected):
+            return _stopped(way, runs[0], stopped, first=not stopped.call)
+        raise
     number, why, tokens = 0, "", 0
     for at, run in enumerate(runs):
         results = _run(session, program, run)
@@ -235,7 +238,7 @@ def _tried(way: Way, program: DecoderProgram, session: Session, prompts: DensePr
 
 def _run(
     session: Session, program: DecoderProgram, run: CallSequence
-) -> Sequence[Values] | Stopped:
+) -> Sequence[NamedArrays] | Stopped:
     if isinstance(program, PipelineProgram):
         return program.run(session, run)
     return run_sequence(session, program, run)

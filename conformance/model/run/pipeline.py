@@ -19,8 +19,8 @@ from conformance.model.calls.program import ROWS, DecoderProgram
 from conformance.model.calls.sequences import CallSequence, prompt_of
 from conformance.model.config.configuration import Configuration
 from conformance.model.rewriting.dense import dense_model
-from conformance.model.run.dense_prompts import DensePrompts, History, NotComputed
-from conformance.model.run.jobs import Stopped, run_calls
+from conformance.model.run.dense_prompts import DensePrompts, NotComputed, TokenHistory
+from conformance.model.run.model_calls import Stopped, run_calls
 from conformance.model.run.skeleton import Skeleton, whole
 
 
@@ -81,15 +81,15 @@ class PipelinePrompts(DensePrompts):
         super().__init__(program, session)
         self._files = [file for file in program.files if file.on_prompt]
 
-    def prepare(self, histories: Iterable[History]) -> None:
+    def prepare(self, histories: Iterable[TokenHistory]) -> None:
         for history in histories:
             if history not in self._plain:
                 self._plain[history] = self._of_files(history)
 
-    def rounding(self, history: History, name: str) -> float:
+    def rounding(self, history: TokenHistory, name: str) -> float:
         return 0.0
 
-    def _of_files(self, history: History) -> Mapping[str, Array]:
+    def _of_files(self, history: TokenHistory) -> Mapping[str, Array]:
         values: dict[str, Array] = {}
         for file in self._files:
             types = types_of(file.dense.graph)

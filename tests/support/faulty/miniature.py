@@ -2,7 +2,8 @@
 
 A miniature computes nothing: it returns the bundle's own expected outputs. `serve` does that for
 every case, except those whose bundle has ``FAULT_ON`` (an environment variable, by default
-``faulty``) in its path, which go to the miniature's own faulty function.
+``faulty``) in its path, which go to the miniature's own faulty function. A model itself has no
+expected outputs: ONNX Runtime computes them.
 """
 
 import json
@@ -19,12 +20,14 @@ def serve(fault=None, describe=None):
     for line in sys.stdin:
         request = json.loads(line)
         asked.append(request["cmd"])
-        if request["cmd"] == "describe":
-            (describe or describe_itself)(request)
-        elif fault and os.environ.get("FAULT_ON", "faulty") in request["bundle"]:
-            fault(request)
-        else:
-            ran(request)
+        faulty = fault and os.environ.get("FAULT_ON", "faulty") in request.get("bundle", "")
+        try:
+            if request["cmd"] == "describe":
+                (describe or describe_itself)(request)
+            else:
+                (fault if faulty else ran)(request)
+        except Refused as error:
+            answer(request, outcome="rejected", stage=error.args[0], message=error.args[1])
 
 
 def answer(request, **fields):
@@ -50,24 +53,57 @@ def outputs(request, copy=shutil.copyfile):
 
     A file of the bundle is a TensorProto, and its name that of the output.
     """
-    runs = []
+    runs, computed = [], ""
+    if not any("output_0.pb" in files for _, _, files in os.walk(request["bundle"])):
+        computed = os.path.join(request["out"], ".computed")
+        compute(request, computed)
     for repeat in range(request["repeat"]):
         runs.append([])
         for step in range(len(request["steps"])):
-            folder = os.path.join(request["bundle"], f"test_data_set_{step}")
+            folder = os.path.join(computed or request["bundle"], f"test_data_set_{step}")
             names = {}
-            files = sorted(os.listdir(folder))
-            # The model itself has no expected outputs; it gives what it was given.
-            given = [file for file in files if file.startswith("output_")] or files[:1]
-            for file in files:
-                if file in given:
+            for file in sorted(os.listdir(folder)):
+                if file.startswith("output_"):
                     output = dict(fields(os.path.join(folder, file)))[8].decode()
                     word = output if output.isidentifier() else len(names)
                     names[output] = f"{repeat}_{step}_{word}.pb"
                     out = os.path.join(request["out"], names[output])
                     copy(os.path.join(folder, file), out)
             runs[-1].append(names)
+    shutil.rmtree(computed, ignore_errors=True)
     return runs
+
+
+class Refused(Exception):
+    """The model itself is refused, in a stage and with a message."""
+
+
+def compute(request, place):
+    """Write what ONNX Runtime makes of the model itself, as the bundle of a case has it."""
+    import site
+
+    site.main()  # launch.py starts without packages
+    import onnxruntime
+    from onnx import load_tensor, numpy_helper
+
+    stage, before = "load", {}
+    try:
+        session = onnxruntime.InferenceSession(os.path.join(request["bundle"], "model.onnx"))
+        stage, names = "run", [each.name for each in session.get_outputs()]
+        for number, step in enumerate(request["steps"]):
+            given = {past: before[present] for past, present in step["carry"].items()}
+            for name, file in step["files"].items():
+                given[name] = numpy_helper.to_array(
+                    load_tensor(os.path.join(request["bundle"], file))
+                )
+            before = dict(zip(names, session.run(names, given), strict=True))
+            folder = os.path.join(place, f"test_data_set_{number}")
+            os.makedirs(folder)
+            for at, (name, array) in enumerate(before.items()):
+                with open(os.path.join(folder, f"output_{at}.pb"), "wb") as file:
+                    file.write(numpy_helper.from_array(array, name).SerializeToString())
+    except Exception as error:
+        raise Refused(stage, str(error).splitlines()[0]) from None
 
 
 def flipped(expected, out, bits, at=3):

@@ -23,7 +23,7 @@ SECONDS: Final = 60.0
 _MOST_BYTES: Final = 1 << 30
 _READABLE: Final = frozenset([1, 2, 3, 6, 7, 9, 10, 11, 16])
 
-Values = Mapping[str, Array]
+NamedArrays = Mapping[str, Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +37,11 @@ class Stopped:
 def run_calls(
     session: Session,
     model: bytes,
-    calls: Sequence[Values],
+    calls: Sequence[NamedArrays],
     carried: Mapping[str, str] | None = None,
     share: Mapping[str, str] | None = None,
     seconds: float = SECONDS,
-) -> list[Values] | Stopped:
+) -> list[NamedArrays] | Stopped:
     """The outputs of consecutive ``calls`` with these inputs.
 
     From the second call on, ``carried`` maps inputs to the outputs of the call before. ``share``
@@ -86,7 +86,7 @@ class _Outputs(Mapping[str, Array]):
 
 def run_sequence(
     session: Session, program: DecoderProgram, run: CallSequence, model: bytes | None = None
-) -> list[Values] | Stopped:
+) -> list[NamedArrays] | Stopped:
     """The outputs of the calls of a sequence; ``model`` replaces the program's.
 
     The runner hands the caches on, except where the program changes them between two calls. Raises
@@ -95,7 +95,7 @@ def run_sequence(
     given, states = program.arrays(run), program.interface.states
     states = {past: present for past, present in states.items() if past in program.skeleton.inputs}
     share = {states[past]: past for past in run.buffers if run.share and past in states}
-    done: list[Values] = []
+    done: list[NamedArrays] = []
     while len(done) < len(run.calls):
         start = len(done)
         changes = (n for n in range(start + 1, len(run.calls)) if _is_changed(program, run, n))

@@ -20,7 +20,7 @@ from conformance.harness.session import Session
 from conformance.model.calls.groups import Group
 from conformance.model.calls.program import DecoderProgram
 from conformance.model.calls.sequences import CallSequence, ProgramCall
-from conformance.model.run.jobs import Stopped, run_sequence
+from conformance.model.run.model_calls import Stopped, run_sequence
 from conformance.model.run.skeleton import SEEN, observed
 from conformance.oracle.errors import OracleError
 from conformance.oracle.reference import Reference, reference
@@ -32,14 +32,14 @@ _HIDDEN: Final = -1e4
 _BUDGETS: Final = 4.0
 
 #: Whose fault a wrong result is; "": not known.
-Fault = Literal["graph", "target", ""]
+FaultOwner = Literal["graph", "target", ""]
 
 
 @dataclass(frozen=True)
-class Cause:
+class ResultCause:
     """Why results are wrong: whose ``fault`` it is, the nodes, and a sentence, if it is known."""
 
-    fault: Fault
+    fault: FaultOwner
     sentence: str = ""
     nodes: tuple[AttentionNode, ...] = ()
 
@@ -54,7 +54,7 @@ class _Seen:
 
 def cause_of(
     session: Session, program: DecoderProgram, run: CallSequence, number: int, scale: float
-) -> Cause:
+) -> ResultCause:
     """The cause of the wrong results of the call with this number, on the target of ``session``.
 
     ``scale`` is the tolerance of the target's arithmetic.
@@ -72,7 +72,7 @@ def cause_of(
     model = observed(program.skeleton, names)
     results = run_sequence(session, program, until, model.SerializeToString())
     if isinstance(results, Stopped):
-        return Cause("")
+        return ResultCause("")
     constants = dict(_constants(program, names))
     given = program.arrays(until)
     states = program.interface.states
@@ -96,7 +96,7 @@ def cause_of(
             agrees = _agrees(node, each.values, scale)
             whole = whole and agrees is not None
             if agrees is False:
-                return Cause("target", "", (node,))
+                return ResultCause("target", "", (node,))
     found: dict[str, list[AttentionNode]] = {}
     for group, node in nodes:
         for sentence in (
@@ -112,7 +112,7 @@ def cause_of(
         found = {"causal is 0, so that the tokens of a prompt attend to later ones": later}
     sentence, those = next(iter(found.items()), ("", []))
     # Of a cache in a graph's own codes the operator has no part.
-    return Cause("graph" if whole or sentence else "", sentence, tuple(those))
+    return ResultCause("graph" if whole or sentence else "", sentence, tuple(those))
 
 
 def _constants(program: DecoderProgram, names: set[str]) -> Iterator[tuple[str, Array]]:
@@ -206,9 +206,9 @@ def _of_call(
     given = int(seen.get("total_sequence_length", np.array(total)).max(initial=0))
     if given != total and not (form.cache == "static" and given > total) and not form.chunks:
         yield f"total_sequence_length is {given}, not {total}"
-    if _left_of(call) and not biased:
+    if _left_of(call.columns[:, call.past :]) and not biased:
         yield "the node takes the first columns of a row as its tokens, and padding is before them"
-    elif _left_of(call) and form.fields.get("rotary"):
+    elif biased and _left_of(call.columns) and form.fields.get("rotary"):
         yield "the node rotates by rows, and padding before the tokens shifts them"
     positions = seen.get("position_ids", np.zeros(0))
     if form.fields.get("rotary") and positions.ndim == 2 and positions.shape[1] == call.new:
@@ -228,9 +228,9 @@ def _of_call(
                 yield "attention_bias does not hide padding"
 
 
-def _left_of(call: ProgramCall) -> bool:
+def _left_of(columns: Array) -> bool:
     """Whether padding stands before tokens."""
-    return bool((~call.columns[:, :-1] & call.columns[:, 1:]).any())
+    return bool((~columns[:, :-1] & columns[:, 1:]).any())
 
 
 def _of_tables(calls: Sequence[_Seen]) -> Iterator[str]:
