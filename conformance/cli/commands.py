@@ -22,7 +22,7 @@ from conformance.cli.common import BadArgument, Status, say
 GROUPS: Final = {
     "Use": {
         "models": "Look up which runtime runs which model right, and since when.",
-        "check": "Check whether runtimes compute the attention of your model right.",
+        "check": "Check whether runtimes run your model right.",
         "run": "Run test cases on runtimes, and report what is unexpected.",
         "show": "Show one test case: its call, what must come out, its values.",
         "list": 'List test cases: all, or those of a kind, "softcap and window".',

@@ -145,7 +145,10 @@ _CAUSE: Final = ("where", "verdict", "what", "said", "example", "why", "link")
 
 
 def _in_use(rows: Sequence[Mapping[str, Any]], target: str, use: str) -> dict[str, str]:
-    """The worst answer of a target for a use: of single nodes, or else of the model itself."""
+    """The worst answer of a target for a use: of single nodes, or else of the model itself.
+
+    What the graph itself has wrong is no fault of the target.
+    """
     order = [*WORDS]
     single = [row for row in rows if not row["whole"]]
     faulty: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
@@ -154,7 +157,7 @@ def _in_use(rows: Sequence[Mapping[str, Any]], target: str, use: str) -> dict[st
             (row, part)
             for row in some
             for part in row["answers"][target]["uses"].get(use, ())
-            if part["answer"] not in ("right", "untried")
+            if part["answer"] not in ("right", "untried") and part.get("fault") != "graph"
         ]
         if faulty:
             break

@@ -155,7 +155,9 @@ SEEN: dict[str, dict[str, tuple[ModelRun, Behaviour]]] = {
         "a@1": (RIGHT, right),
         "b@1": (wrong_in("chat", "graph", "seqlens_k is 5, not 6"), right),
     },
-    "a wrong target is told by its nodes": {"it@1": (wrong_in("chat"), in_batches_only)},
+    "a wrong target is told by its nodes in the same use": {
+        "it@1": (wrong_in("right"), in_batches_only)
+    },
     "nothing tells whose fault it is": {"it@1": (wrong_in("chat"), right)},
     "a way that nothing asks for is wrong if you do that": {
         "it@1": (wrong_in("back", "graph", "its cache is a window"), right),

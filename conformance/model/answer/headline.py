@@ -12,7 +12,7 @@ from conformance.base.words import listed, plural
 from conformance.model.answer.answers import CHAT, WAY_OF, AnswerPart, ModelAnswer, why_untried
 from conformance.model.calls.groups import layers_of, layers_with
 from conformance.report.history import since_words
-from conformance.report.model_table import LOADING, LOADING_PART, NO_GPU, WORDS
+from conformance.report.model_table import LOADING, LOADING_PART, NO_GPU, USES, WORDS
 from conformance.results.timeline import spans
 from conformance.results.verdicts import Drawn
 from conformance.run.target import DescribedTarget
@@ -112,17 +112,18 @@ def blamed(answers: Answers) -> dict[str, list[ModelAnswer]]:
     }
     made: dict[str, list[ModelAnswer]] = {}
     for name, (whole, *groups) in answers.items():
-        kinds = {part.kind for one in groups for part in one.bad}
+        bad = [part for one in groups for part in one.bad]
         parts = []
         for part in whole.parts:
             cause, kind = part.cause, part.kind
+            kinds = {each.kind for each in bad if each.use == part.use or part.use not in USES}
             if part.kind == "wrong" and part.use in right:
                 sentence = "" if cause.fault == "graph" else cause.sentence
                 cause = replace(cause, fault="target", sentence=sentence)
             elif part.kind == "wrong" and not cause.fault:
                 of_target = not kinds.isdisjoint(("wrong", "software"))
                 cause = replace(cause, fault="target" if of_target else "graph")
-            if kind == "wrong" and cause.fault == "target" and "software" in kinds:
+            if kind == "wrong" and cause.fault == "target" and {"software"} == kinds - {"refused"}:
                 kind = "software"
             parts.append(replace(part, cause=cause, kind=kind))
         made[name] = [replace(whole, parts=tuple(parts)), *groups]

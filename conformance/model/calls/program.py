@@ -104,6 +104,12 @@ class DecoderProgram:
         return frozenset(filter(None, found))
 
     @cached_property
+    def given(self) -> frozenset[str]:
+        """The inputs of attention nodes that the program gives directly."""
+        taken = map(self.interface.taken_as, self.skeleton.inputs)
+        return frozenset(filter(None, taken))
+
+    @cached_property
     def tells_padding(self) -> bool:
         """Whether an input can tell which tokens are padding."""
         return not {"mask", "last", "positions", "lengths"}.isdisjoint(self.kinds)

@@ -174,7 +174,7 @@ def _lacks_chunks(program: DecoderProgram) -> str:
     return "" if program.new is None else f"the graph takes {program.new} tokens at a time"
 
 
-def _lacks_batch(program: DecoderProgram) -> str:
+def _lacks_sequences(program: DecoderProgram) -> str:
     if program.batch is not None:
         return (
             f"the graph takes {program.batch} sequences"
@@ -185,6 +185,14 @@ def _lacks_batch(program: DecoderProgram) -> str:
         return f"the graph takes {program.new} tokens at a time"
     if program.counts_chunks:
         return "query_seqlens counts tokens in another way"
+    return ""
+
+
+def _lacks_batch(program: DecoderProgram) -> str:
+    if why := _lacks_sequences(program):
+        return why
+    if {"attention_bias", "seqlens_k"} <= program.given:
+        return "the program gives both a bias and lengths"
     return "" if program.tells_padding else "no input can tell what is padding"
 
 
@@ -206,11 +214,7 @@ def _lacks_back(program: DecoderProgram) -> str:
 
 
 def _lacks_beams(program: DecoderProgram) -> str:
-    return (
-        (_lacks_batch(program) if program.tells_padding else "")
-        or _lacks_chunks(program)
-        or ("the graph takes one sequence" if program.batch is not None else "")
-    )
+    return _lacks_sequences(program) or _lacks_chunks(program)
 
 
 def _lacks_shared(program: DecoderProgram) -> str:
