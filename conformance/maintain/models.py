@@ -39,7 +39,7 @@ from conformance.report.model_pages import (
     RecordedModel,
     load_models,
 )
-from conformance.report.model_table import DRAWN, USES, WORDS
+from conformance.report.model_table import DRAWN, LOADING, LOADING_PART, USES, WORDS
 from conformance.results.verdicts import Drawn
 
 #: The recorded runtimes, with the options of ``gqa check``.
@@ -151,6 +151,11 @@ def _in_use(rows: Sequence[Mapping[str, Any]], target: str, use: str) -> dict[st
     """
     order = [*WORDS]
     single = [row for row in rows if not row["whole"]]
+    for row in (row for row in rows if row["whole"]):
+        for part in row["answers"][target]["uses"].get(USES[0], ()):
+            if part["where"] in (LOADING, LOADING_PART):  # then no call of a node helps
+                told = {key: part[key] for key in ("answer", "where", "message")}
+                return {**told, "layers": ranges(row["layers"])}
     faulty: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
     for some in (single, rows):
         faulty = [
