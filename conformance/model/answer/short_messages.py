@@ -7,7 +7,7 @@ from typing import Final
 
 from conformance.base.text import clean
 
-_MOST_MESSAGE: Final = 300
+_MOST_MESSAGE: Final = 200
 #: Prefixes that runtimes write before the reason of an error.
 _PREFIX: Final = re.compile(
     r"^(?:\[ONNXRuntimeError\] : \d+ : \w+ : |Can't create a session\. ERROR_CODE: \d+, "
