@@ -8,9 +8,11 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
+from onnx import TensorProto
 
 from conformance.base.array_types import Array
-from conformance.graph.nodes import attributes_in
+from conformance.graph.nodes import attributes_in, is_attention
+from conformance.graph.parts import reached
 from conformance.graph.shapes import ValueDim
 from conformance.graph.walks import nodes_in
 from conformance.model.calls.feeds import Feeder, Interface
@@ -22,6 +24,7 @@ from conformance.model.run.skeleton import MOST_TOKENS, Skeleton
 ROWS: Final = 32
 #: Elements of the keys that all caches together have in the longest call.
 _CACHE_ELEMENTS: Final = 1 << 23
+_HALVES: Final = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
 #: Operators that quantise their inputs, or may do so.
 _QUANTISING: Final = ("MatMulNBits", "QuantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul")
 #: The most scores of all layers in a prompt.
@@ -127,10 +130,23 @@ class DecoderProgram:
 
     @cached_property
     def has_codes(self) -> bool:
-        """Whether a cache is stored as codes."""
-        nodes = nodes_in(self.skeleton.model.graph)
-        of_nodes = any(group.form.fields.get("cache_dtype") for group in self.groups)
-        return of_nodes or any(node.op_type == "DequantizeLinear" for node in nodes)
+        """Whether a cache is stored as codes: by attention nodes, or by the graph around them."""
+        if any(group.form.fields.get("cache_dtype") for group in self.groups):
+            return True
+        nodes = [node for node in nodes_in(self.skeleton.model.graph) if not is_attention(node)]
+        origins = {name: node.input for node in nodes for name in node.output}
+        decoded = {n.input[0] for n in nodes if n.op_type == "DequantizeLinear"}
+        return not reached(decoded, origins.get).isdisjoint(self.interface.states)
+
+    @cached_property
+    def halves(self) -> frozenset[str]:
+        """The types of less than 32 bits that the model computes in."""
+        graph = self.skeleton.model.graph
+        kinds = {each.data_type for each in graph.initializer}
+        kinds |= {each.type.tensor_type.elem_type for each in graph.input}
+        attributes = (each for node in nodes_in(graph) for each in node.attribute)
+        kinds |= {each.i for each in attributes if each.name == "to"}
+        return frozenset(word for kind, word in _HALVES.items() if kind in kinds)
 
     @cached_property
     def sees_later(self) -> bool:

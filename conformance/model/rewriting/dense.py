@@ -30,7 +30,7 @@ from conformance.model.rewriting.dense_nodes import (
     is_rewritten,
     write_attention,
 )
-from conformance.model.rewriting.floats import make_float32
+from conformance.model.rewriting.floats import make_float32, round_values
 from conformance.model.rewriting.node_writer import LOWEST_OPSET, NodeWriter
 from conformance.model.rewriting.origins import (
     NOTHING,
@@ -62,8 +62,9 @@ def dense_model(
 
     Args:
         model: a model with its weights, its nodes in order. It is not changed.
-        rounded: round what attention stores to its type, and keys and values to the steps of their
-            cache's codes, without the limits of their range.
+        rounded: round each value to its type, keys and values to the steps of their cache's codes,
+            without the limits of their range, and factors of products to int8 where the model
+            allows it.
         keep: names of values of the main graph that become outputs, too.
 
     Returns:
@@ -94,11 +95,13 @@ def dense_model(
     dense.ir_version = max(dense.ir_version, _LOWEST_IR)
     types = _types(dense)
     try:
-        make_float32(dense)
+        make_float32(dense, exact=not rounded)
     except ValueError as error:
         raise CannotRewrite(f"A weight has no content: {str(error).splitlines()[0]}.") from None
     graph = dense.graph
     del graph.value_info[:]
+    if rounded:
+        round_values(graph, {name: each.dtype for name, each in types.known.items()})
     names = {name for node in nodes_in(graph) for name in (*node.input, *node.output, node.name)}
     prefix = "dense/"
     while any(name.startswith(prefix) for name in names):

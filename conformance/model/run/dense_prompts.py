@@ -65,14 +65,14 @@ class DensePrompts:
     def rounding(self, history: TokenHistory, name: str) -> float:
         """How far rounding in attention may move an element of an output.
 
-        It is twice the most that rounding without a limit moves one: another kernel may round at
-        other places.
+        It is four times the most that rounding without a limit moves one: another kernel may round
+        at other places.
         """
         if not self._is_rounded:
             return 0.0
         self.prepare([history])
         moved = np.abs(self._plain[history][name] - self._rounded[history][name])
-        return 2 * float(np.nanmax(moved, initial=0.0))
+        return 4 * float(np.nanmax(moved, initial=0.0))
 
     def values(self, history: TokenHistory, names: Iterable[str]) -> Mapping[str, Array]:
         """Values inside of the graph in one prompt. Raises :class:`NotComputed`."""
@@ -90,9 +90,9 @@ class DensePrompts:
 
     @cached_property
     def _is_rounded(self) -> bool:
-        """Whether a cache is stored as codes, or attention in a type of less than 32 bits."""
-        forms = [group.form.fields for group in self._program.groups]
-        return self._program.has_codes or any(form["dtype"] != "float32" for form in forms)
+        """Whether the model computes or stores anything in less than 32 bits."""
+        program = self._program
+        return program.has_codes or program.quantises or bool(program.halves)
 
     @cached_property
     def _models(self) -> Mapping[bool, onnx.ModelProto]:
