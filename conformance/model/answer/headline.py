@@ -135,8 +135,9 @@ def of_graph(answers: Answers, required: Collection[str]) -> Iterator[tuple[Draw
     right, wrong = [], {}
     for use, way in WAY_OF.items():
         parts = [p for those in answers.values() for p in those[0].parts if p.use == use]
-        if any(part.kind == "right" for part in parts):
-            right.append(way.words)
+        if good := [part for part in parts if part.kind == "right"]:
+            partly = ", as far as it was compared" if all(part.where for part in good) else ""
+            right.append(way.words + partly)
         elif faulty := next((part for part in parts if part.of_graph), None):
             wrong[use] = faulty
     needed = {use: part for use, part in wrong.items() if use in required}
@@ -145,7 +146,7 @@ def of_graph(answers: Answers, required: Collection[str]) -> Iterator[tuple[Draw
         yield "wrong", f"The graph is wrong {told}."
         return
     if right:
-        known = "" if WAY_OF[CHAT].words in right else "As far as these targets show, "
+        known = "" if right[0].startswith(WAY_OF[CHAT].words) else "As far as these targets show, "
         yield "pass", f"{known or 'T'}{'t' if known else ''}he graph is right {listed(right)}."
     causes: dict[str, list[str]] = {}
     for use, part in wrong.items():

@@ -74,6 +74,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "total": "total",
     "positions": "positions",
     "zeros": "zero",
+    "ids": "ids",
+    "mask": "mask",
 }
 #: A bias that hides a column: a number that all floating-point types have.
 _HIDDEN: Final = -6e4
@@ -122,9 +124,16 @@ class Interface:
             if name not in found.values() and len(known.dims or ()) > 2
         ]
         for name in caches:
-            alike = [each for each in left if name in each or each in name]
-            if len(alike) == 1 or len(caches) == len(left) == 1:
-                found[name] = (alike or left)[0]
+            own = self.inputs[name]
+            fitting = [
+                each
+                for each in left
+                if self.outputs[each].dtype == own.dtype
+                if len(self.outputs[each].dims or ()) == len(own.dims or ())
+            ]
+            alike = [each for each in fitting if name in each or each in name]
+            if len(alike) == 1 or len(caches) == len(fitting) == 1:
+                found[name] = (alike or fitting)[0]
         return found
 
     def is_cache(self, name: str) -> bool:
@@ -138,7 +147,8 @@ class Interface:
         fixed = all(isinstance(dim, int) for dim in dims[1:])
         one_token = any(form.sequence_length == 1 for _, _, form in self.takers.values())
         state = len(dims) > 2 and fixed and dims[1:] in sizes and not (dims[1] == 1 and one_token)
-        return name not in self.takers and (len(dims) > 3 or state)
+        known = name in self.takers or self.kind(name) is not None
+        return not known and (len(dims) > 3 or state)
 
     def _presents(self, name: str) -> Iterator[str]:
         names = self.configuration.names
@@ -270,7 +280,7 @@ class Feeder:
         known = kind or name in self.interface.takers or self.interface.is_past(name)
         if whole and not known:
             raise CannotFeed(
-                f"nothing tells what its input {name} is; say it, as in --input {name}=zeros"
+                f"nothing tells what its input {name} is; say it, as in --input {name}=ids"
             )
         array = np.zeros(self._shape(name), dtype)
         if kind == "mask":
@@ -428,10 +438,14 @@ class Feeder:
                 self._steps[id(form)] = self._step(form)
             step = self._steps[id(form)]
             shape = None if step is None else step.input(parameter).shape
+            if parameter == "attention_bias" and shape is not None:
+                shape = (*shape[:2], call.new, call.total)
         else:
             widths = dict.fromkeys(("ids", "positions", "types"), call.new) | {"mask": call.total}
             kind = self.interface.kind(name)
             shape = (call.batch, widths[kind]) if kind in widths else None
+            if kind == "mask" and len(dims) == 4:
+                shape = (call.batch, 1, call.new, call.total)
             if kind == "positions" and len(dims) == 3:  # of time, height and width
                 shape = (3, call.batch, call.new)
         return shape if shape is not None and len(shape) == len(dims) else None

@@ -12,6 +12,10 @@ from conformance.model.config.configuration import Configuration
 
 #: Tokens of a long prompt.
 _LONG: Final = 130
+#: Single tokens after a short prompt.
+_STEPS: Final = 26
+#: The fewest tokens that a graph must allow, to be called in other ways than one chat.
+_FEWEST: Final = 12
 #: Tokens beyond a window.
 _BEYOND: Final = 10
 
@@ -38,6 +42,8 @@ def lacks(way: Way, program: DecoderProgram) -> str:
     """Why a program cannot be called in a way, "" if it can."""
     if program.in_files and way.name not in ("chat", "pipeline"):
         return "the model is a pipeline of files"
+    if program.most < _FEWEST and way.name not in ("chat", "pipeline"):
+        return f"the graph allows {program.most} tokens"
     return way.lacks(program)
 
 
@@ -51,11 +57,13 @@ def _chat(program: DecoderProgram) -> Iterator[CallSequence]:
         yield _run(program, news, batch)
         return
     if not program.cached:
-        yield _run(program, [new or 6], batch)
-        if new is None and not program.appends:
+        yield _run(program, [new or min(6, most)], batch)
+        if new is None and not program.appends and _long(program) > 6:
             yield _run(program, [_long(program)], batch)
     elif new is None:
-        yield _run(program, [6, 1, 1, 1], batch)
+        prompt = min(6, max(most - 3, 1))
+        steps = max(min(3 if program.skeleton.results else _STEPS, most - prompt), 1)
+        yield _run(program, [prompt, *[1] * steps], batch)
         if (long := _long(program)) > 6:
             yield _run(program, [long, 1, 1], batch)
     elif new == 1:
@@ -67,7 +75,7 @@ def _chat(program: DecoderProgram) -> Iterator[CallSequence]:
 def _long(program: DecoderProgram) -> int:
     """The tokens of a long prompt, beyond the window if the program allows it."""
     wanted = max(_LONG, program.window + _BEYOND)
-    return max(min(wanted, program.most - 3), 6)
+    return min(wanted, program.most - 3)
 
 
 def _run(program: DecoderProgram, news: Sequence[int], batch: int = 1) -> CallSequence:
@@ -135,8 +143,18 @@ def _shared(program: DecoderProgram) -> Iterator[CallSequence]:
     conversation = Conversation(program.source, program.batch or 1)
     for new in (6, 1, 3, 1):
         conversation.call(*[new] * (program.batch or 1))
-    rows = dict.fromkeys(program.interface.states, ROWS)
+    rows = dict.fromkeys(_caches_of_nodes(program), ROWS)
     yield replace(conversation.done(), buffers=rows, share=True)
+
+
+def _caches_of_nodes(program: DecoderProgram) -> list[str]:
+    """The caches that attention nodes take directly, of any number of rows."""
+    return [
+        past
+        for past in program.interface.states
+        if program.interface.taken_as(past) in ("past_key", "past_value")
+        if program.skeleton.inputs[past].size(2) is None
+    ]
 
 
 def _window(program: DecoderProgram) -> Iterator[CallSequence]:
@@ -222,7 +240,7 @@ def _lacks_shared(program: DecoderProgram) -> str:
         return why
     if any(group.form.cache != "growing" for group in program.groups):
         return "the graph itself has its caches in buffers"
-    return ""
+    return "" if _caches_of_nodes(program) else "no attention node takes a cache of the program"
 
 
 def _lacks_window(program: DecoderProgram) -> str:

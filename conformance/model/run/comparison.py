@@ -13,6 +13,8 @@ from conformance.model.calls.program import DecoderProgram
 from conformance.model.calls.sequences import CallSequence, ProgramCall
 from conformance.model.run.dense_prompts import DensePrompts, TokenHistory
 
+#: Why a call is not compared whose tables are those of longer prompts than the calls before had.
+BY_LENGTH: Final = "its results depend on the number of all tokens, as with tables for long prompts"
 _NO_ROWS: Final = "no output has a row for each token"
 #: The largest error of a right result, as a share of the largest result.
 _TOLERANCE: Final[Mapping[str, float]] = {"float32": 3e-4, "float16": 3e-3, "bfloat16": 2.4e-2}
@@ -58,7 +60,7 @@ def compared(
     """Compare the ``results`` of each call of a sequence. Raises :class:`NotComputed`."""
     if program.skeleton.mixes:
         return Compared(0, why="an operator quantises its input by all tokens of the call")
-    number, why = 0, _NO_ROWS
+    number, why = 0, ""
     for at, (call, got) in enumerate(zip(run.calls, results, strict=False)):
         found = [*_of_call(program, run, at, got, prompts)]
         wrong = [each for each in found if isinstance(each, Difference)]
@@ -68,7 +70,9 @@ def compared(
         why = next((each for each in found if isinstance(each, str)), why)
         if not run.buffers and _adds_more(program, call, got):
             return Compared(number, why="a call adds more rows to the cache than it has tokens")
-    return Compared(number, why="" if number == len(run.calls) else why)
+    if number < len(run.calls) and not why:
+        why = _NO_ROWS
+    return Compared(number, why=why)
 
 
 def _adds_more(program: DecoderProgram, call: ProgramCall, got: Mapping[str, Array]) -> bool:
@@ -93,44 +97,75 @@ def _of_call(
     """For each comparable output and sequence: a difference, why it is none, or None if right."""
     call, longest = run.calls[number], run.longest
     for row, history in enumerate(call.histories):
+        real = ~call.padding[row]
         for name in program.results & got.keys():
-            rows = _rows(call, row, got[name])
-            if rows is None:
-                first = not call.past and call.batch == 1 and call.columns.all()
-                if first and got[name].dtype.kind == "f":
-                    want = prompts.of(history).get(name, np.zeros(0))
-                    if want.size and want.shape == got[name].shape:
-                        limit = _limit(program, name, prompts.of(history))
-                        limit += prompts.rounding(history, name)
-                        values = got[name].astype(np.float64)
-                        yield _difference(number, call, name, values, want, limit)
+            array, whole = got[name], prompts.of(longest[history]).get(name)
+            if whole is None or array.dtype.kind not in "fV":
                 continue
-            values, places = rows
-            whole = prompts.of(longest[history])
-            if name not in whole or not len(places):
+            layout = _layout(whole.shape, len(longest[history]))
+            rows = layout and _of_tokens(array, layout, call.batch, call.new)
+            if layout and rows is not None:
+                values, places = rows[row][real].astype(np.float64), call.places[row][real]
+                if len(places):
+                    of = name, layout, values, places
+                    yield _judged(program, run, number, *of, history, prompts)
                 continue
-            if whole[name].shape[1:2] == (len(longest[history]),):
-                yield _judged(program, run, number, name, values, places, history, prompts)
-            elif places[-1] == len(history) - 1:
-                prompts.prepare(_every(run))
-                own = prompts.of(history)[name]
-                if own.size == values[-1].size:
-                    last = own.reshape(values[-1].shape)[None]
-                    limit = _limit(program, name, whole) + prompts.rounding(history, name)
-                    yield _difference(number, call, name, values[-1:], last, limit)
+            first = not call.past and call.batch == 1 and call.columns.all()
+            last = None if first else _last(call, row, array)
+            if not first and last is None:
+                continue
+            prompts.prepare(_every(run))
+            own = prompts.of(history)[name]
+            values = array if last is None else last
+            if own.size == values.size:
+                limit = _limit(program, name, prompts.of(longest[history]))
+                limit += prompts.rounding(history, name)
+                values = values.astype(np.float64)
+                yield _difference(number, call, name, values, own.reshape(values.shape), limit)
 
 
-def _rows(call: ProgramCall, row: int, array: Array) -> tuple[Array, Array] | None:
-    """The results of one sequence for its real tokens, and their places; None for other values."""
-    if array.dtype.kind not in "fV" or array.ndim < 2 or array.shape[0] != call.batch:
+#: The axis of tokens in an output, and that of sequences; None: tokens of all are in one axis.
+_Layout = tuple[int, int | None]
+
+
+def _layout(shape: Sequence[int], tokens: int) -> _Layout | None:
+    """The layout of an output by its shape in a prompt of so many tokens; None without tokens."""
+    found = [axis for axis, size in enumerate(shape) if size == tokens]
+    if not found:
         return None
-    real = ~call.padding[row]
-    if array.ndim > 2 and array.shape[1] == call.new:
-        return array[row][real].astype(np.float64), call.places[row][real]
-    last = array[row] if array.ndim == 2 else array[row, -1]
-    if (array.ndim == 2 or array.shape[1] == 1) and real[-1]:
-        return last[None].astype(np.float64), call.places[row][-1:]
-    return None
+    at = 1 if 1 in found and shape[0] == 1 else found[0]
+    return at, next((axis for axis, size in enumerate(shape) if size == 1 and axis != at), None)
+
+
+def _of_tokens(array: Array, layout: _Layout, batch: int, new: int) -> Array | None:
+    """An output as [batch, new, …], None if it has not so many tokens."""
+    at, of_batch = layout
+    if max(at, of_batch or 0) >= array.ndim:
+        return None
+    if of_batch is None:
+        if array.shape[at] != batch * new:
+            return None
+        moved = np.moveaxis(array, at, 0)
+        return moved.reshape(batch, new, *moved.shape[1:])
+    if array.shape[at] != new or array.shape[of_batch] != batch:
+        return None
+    return np.moveaxis(array, (of_batch, at), (0, 1))
+
+
+def _in_prompt(array: Array, layout: _Layout, history: TokenHistory) -> Array:
+    """An output of a dense prompt as [tokens, …]."""
+    rows = _of_tokens(array, layout, 1, len(history))
+    assert rows is not None
+    found: Array = rows[0]
+    return found
+
+
+def _last(call: ProgramCall, row: int, array: Array) -> Array | None:
+    """The result of one sequence for the last token; None for other values, and for padding."""
+    if array.ndim < 2 or array.shape[0] != call.batch or call.padding[row, -1]:
+        return None
+    found: Array = array[row]
+    return found if array.ndim == 2 or array.shape[1] == 1 else None
 
 
 def _judged(
@@ -138,6 +173,7 @@ def _judged(
     run: CallSequence,
     number: int,
     name: str,
+    layout: _Layout,
     values: Array,
     places: Array,
     history: TokenHistory,
@@ -153,19 +189,20 @@ def _judged(
 
     def found(of: TokenHistory) -> Difference | None:
         limit = _limit(program, name, whole) + prompts.rounding(of, name)
-        return _difference(number, call, name, values, prompts.of(of)[name][0][places], limit)
+        want = _in_prompt(prompts.of(of)[name], layout, of)[places]
+        return _difference(number, call, name, values, want, limit)
 
     wrong = found(longest)
     if wrong is None or (program.cached and program.sees_later):
         return wrong
-    if longest != history and _agree(program, name, history, longest, prompts):
-        return wrong
-    prompts.prepare(_every(run))  # results of other calls depend on it, too
-    own = found(history)
     before = [h for c in run.calls[:number] for h in c.histories if history[: len(h)] == h]
-    if own is not None and not all(_agree(program, name, h, history, prompts) for h in before):
-        return "its results depend on the number of all tokens, as with tables for long prompts"
-    return own
+    before = [*before[:1], *before[-1:]]
+    prompts.prepare([history, *before])
+    if not all(_agree(program, name, layout, each, history, prompts) for each in before):
+        return found(history) and BY_LENGTH  # the cache has rows of other tables
+    if longest != history and not _agree(program, name, layout, history, longest, prompts):
+        return found(history)
+    return wrong
 
 
 def _every(run: CallSequence) -> Iterator[TokenHistory]:
@@ -176,12 +213,14 @@ def _every(run: CallSequence) -> Iterator[TokenHistory]:
 def _agree(
     program: DecoderProgram,
     name: str,
+    layout: _Layout,
     short: TokenHistory,
     long: TokenHistory,
     prompts: DensePrompts,
 ) -> bool:
     """Whether two dense prompts give the tokens of the shorter one the same results."""
-    one, two = prompts.of(short)[name][0], prompts.of(long)[name][0][: len(short)]
+    one = _in_prompt(prompts.of(short)[name], layout, short)
+    two = _in_prompt(prompts.of(long)[name], layout, long)[: len(short)]
     limit = _limit(program, name, prompts.of(long))
     return bool(np.nanmax(np.abs(one - two), initial=0) <= limit)
 

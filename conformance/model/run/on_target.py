@@ -21,7 +21,7 @@ from conformance.model.calls.sequences import CallSequence, Conversation
 from conformance.model.calls.ways import WAYS, Way, lacks
 from conformance.model.config.configuration import Configuration
 from conformance.model.run.blame import ResultCause, cause_of
-from conformance.model.run.comparison import compared, tolerance_of
+from conformance.model.run.comparison import BY_LENGTH, compared, tolerance_of
 from conformance.model.run.dense_prompts import DensePrompts, NotComputed, TokenHistory
 from conformance.model.run.model_calls import NamedArrays, Stopped, run_calls, run_sequence
 from conformance.model.run.pipeline import PipelineProgram, PipelinePrompts, pipeline_program
@@ -215,13 +215,13 @@ def _tried(way: Way, program: DecoderProgram, session: Session, prompts: DensePr
         if isinstance(stopped, Stopped) and isinstance(stopped.outcome, Rejected):
             return _stopped(way, runs[0], stopped, first=not stopped.call)
         raise
-    number, why, tokens = 0, "", 0
+    why, tokens = "", 0
     for at, run in enumerate(runs):
         results = _run(session, program, run)
         if isinstance(results, Stopped):
             return _stopped(way, run, results, first=not at and not results.call)
         found = compared(program, run, results, prompts)
-        number, why = number + found.calls, found.why or why
+        why = why if why not in ("", BY_LENGTH) else found.why or why
         if (wrong := found.difference) is not None:
             scale = tolerance_of(program)
             cause = _UNKNOWN
@@ -230,7 +230,7 @@ def _tried(way: Way, program: DecoderProgram, session: Session, prompts: DensePr
             told = f"the largest error is {wrong.error:.2g} of {wrong.largest:.2g}"
             return WayResult(way, "wrong", f"for {wrong.call.words}", told, cause=cause)
         tokens = max(tokens, *(call.total for call in run.calls))
-    if not number:
+    if why not in ("", BY_LENGTH):
         return WayResult(way, "untried", f"{NOT_COMPARED}: {why}")
     told = f"later calls {NOT_COMPARED}: {why}" if why else ""
     return WayResult(way, "right", told, tokens=tokens)
