@@ -42,7 +42,7 @@ def lacks(way: Way, program: DecoderProgram) -> str:
     """Why a program cannot be called in a way, "" if it can."""
     if program.in_files and way.name not in ("chat", "pipeline"):
         return "the model is a pipeline of files"
-    if program.most < _FEWEST and way.name not in ("chat", "pipeline"):
+    if program.most < _FEWEST and way.name not in ("chat", "window"):
         return f"the graph allows {program.most} tokens"
     return way.lacks(program)
 
