@@ -182,6 +182,10 @@ def _in_use(rows: Sequence[Mapping[str, Any]], target: str, use: str) -> dict[st
     if not parts:
         return {}
     judged = "right" in parts and not any(one["unseen"] for one in answers)
+    of_model = [
+        part for row in rows if row["whole"] for part in row["answers"][target]["uses"].get(use, ())
+    ]
+    judged = judged and not any(part["answer"] == "untried" for part in of_model)
     return {"answer": "right" if judged else "untried"}
 
 
