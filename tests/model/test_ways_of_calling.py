@@ -118,14 +118,18 @@ def test_ways_that_files_ask_for(tmp_path: Path, file: str, text: str, asked: li
 
 
 class MadeUpPrompts:
-    """The results of prompts: of each token its number, times a factor of the prompt's length."""
+    """The results of prompts: of each token its number, times a factor of the prompt's length.
 
-    def __init__(self, factor: Callable[[int], float] = lambda length: 1.0) -> None:
-        self.factor = factor
+    The first ``alone`` tokens do not have the factor.
+    """
+
+    def __init__(self, factor: Callable[[int], float] = lambda length: 1.0, alone: int = 1) -> None:
+        self.factor, self.alone = factor, alone
 
     def of(self, history: Sequence[tuple[int, int]]) -> dict[str, np.ndarray]:
-        numbers = [float(each) for each, _ in history]
-        return {"out.0": np.repeat([numbers], 64, 0).T[None] * self.factor(len(history))}
+        factors = [1.0] * self.alone + [self.factor(len(history))] * len(history)
+        numbers = [each * factor for (each, _), factor in zip(history, factors, strict=False)]
+        return {"out.0": np.repeat([numbers], 64, 0).T[None]}
 
     def prepare(self, histories: object) -> None: ...
 
@@ -163,7 +167,7 @@ def test_results_are_compared(program: Program) -> None:
     assert judged(one, longer, lambda run, at: right(run, at, longer)).difference is None
     before = judged(one, longer, lambda run, at: right(run, at, longer) * (0.5 if at else 1))
     assert (before.difference, "number of all tokens" in before.why) == (None, True)
-    sees_later = program("projected", causal=0)
-    found = judged(sees_later, longer, lambda run, at: right(run, at, longer))
+    sees_later = MadeUpPrompts(lambda length: 1.0 + length, alone=0)
+    found = judged(one, sees_later, lambda run, at: right(run, at, sees_later))
     assert found.difference is not None
     assert found.difference.number == 0

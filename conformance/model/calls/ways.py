@@ -75,7 +75,7 @@ def _chat(program: DecoderProgram) -> Iterator[CallSequence]:
 def _long(program: DecoderProgram) -> int:
     """The tokens of a long prompt, beyond the window if the program allows it."""
     wanted = max(_LONG, program.window + _BEYOND)
-    return min(wanted, program.most - 3)
+    return min(wanted, program.most - 8)
 
 
 def _run(program: DecoderProgram, news: Sequence[int], batch: int = 1) -> CallSequence:

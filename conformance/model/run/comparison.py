@@ -62,15 +62,14 @@ def compared(
         return Compared(0, why="an operator quantises its input by all tokens of the call")
     number, why = 0, ""
     for at, (call, got) in enumerate(zip(run.calls, results, strict=False)):
+        if len(run.calls) > 1 and not run.buffers and _adds_more(program, call, got):
+            return Compared(number, why="a call adds more rows to the cache than it has tokens")
         found = [*_of_call(program, run, at, got, prompts)]
         wrong = [each for each in found if isinstance(each, Difference)]
         if wrong:
             return Compared(number, max(wrong, key=lambda each: each.error / each.largest))
         number += any(each is None for each in found)
         why = next((each for each in found if isinstance(each, str)), why)
-        more = at + 1 < len(run.calls) and not run.buffers
-        if more and _adds_more(program, call, got):
-            return Compared(number, why="a call adds more rows to the cache than it has tokens")
     if number < len(run.calls) and not why:
         why = _NO_ROWS
     return Compared(number, why=why)
@@ -194,11 +193,14 @@ def _judged(
         return _difference(number, call, name, values, want, limit)
 
     wrong = found(longest)
-    if wrong is None or (program.cached and program.sees_later):
-        return wrong
+    if wrong is None:
+        return None
     before = [h for c in run.calls[:number] for h in c.histories if history[: len(h)] == h]
     before = [*before[:1], *before[-1:]]
-    prompts.prepare([history, *before])
+    first = history[:1]  # it attends to itself alone, by whichever tables
+    prompts.prepare([history, *before, first])
+    if program.cached and not _agree(program, name, layout, first, longest, prompts):
+        return wrong
     if not all(_agree(program, name, layout, each, history, prompts) for each in before):
         return found(history) and BY_LENGTH  # the cache has rows of other tables
     if longest != history and not _agree(program, name, layout, history, longest, prompts):

@@ -244,7 +244,8 @@ def _tables(model: ReadModel, nodes: Iterable[AttentionNode]) -> dict[str, str]:
 
     graph = model.proto.graph
     narrow = {w.name for w in graph.initializer if w.dims[1:] and w.dims[-1] <= _WIDEST_TABLE}
-    of_tokens = {each.name for each in graph.input if "input_ids" in each.name}
+    names = {each.name for each in graph.input}
+    of_tokens = {name for name in names if "ids" in name and "position" not in name}
     by_hand = {
         name
         for node in nodes_in(graph)
