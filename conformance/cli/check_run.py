@@ -33,13 +33,13 @@ from conformance.model.answer.answers import (
     kind_of,
 )
 from conformance.model.answer.headline import blamed, label_of, series_of
-from conformance.model.answer.short_messages import short
 from conformance.model.answer.similar_defect import Similar, similar_defect
 from conformance.model.calls.groups import Group, whole_of
 from conformance.model.calls.stages import NodeCall
 from conformance.model.calls.subject import Subject
 from conformance.model.run.dense_prompts import DensePrompts
 from conformance.model.run.on_target import NOT_COMPARED, ModelProgram, ModelRun, run_model
+from conformance.model.run.short_messages import short
 from conformance.report.model_table import WORDS, AnswerKind, ModelTable
 from conformance.results.causes import symptom
 from conformance.results.records import ResultRecord

@@ -26,10 +26,10 @@ from conformance.cli import run as commands_run
 from conformance.cli.check import NumberList
 from conformance.maintain import exported
 from conformance.model.answer.answers import answer, where_of
-from conformance.model.answer.short_messages import short
 from conformance.model.calls.forms import Form
 from conformance.model.calls.groups import Group
 from conformance.model.calls.stages import Lengths, NodeCall, stages_of
+from conformance.model.run.short_messages import short
 from conformance.results.records import ResultRecord
 
 TABLES = tables(__file__)

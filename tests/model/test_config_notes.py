@@ -18,8 +18,8 @@ from tables import tables
 from conformance.graph.nodes import nodes_of
 from conformance.graph.reading import read_model
 from conformance.model.calls.groups import groups_of
+from conformance.model.calls.notes import Note, notes_on
 from conformance.model.config.configuration import configuration_beside
-from conformance.model.config.notes import Note, notes_on
 
 CASES = tables(__file__)
 Array = np.ndarray

@@ -23,12 +23,12 @@ from conformance.model.answer.headline import (
     of_graph,
     series_of,
 )
-from conformance.model.answer.short_messages import short
 from conformance.model.answer.similar_defect import Similar
 from conformance.model.calls.groups import Group, layers_of, layers_with, ranges, whole_of
 from conformance.model.calls.stages import NodeCall
 from conformance.model.calls.subject import Subject
 from conformance.model.rewriting.dense_nodes import is_rewritten
+from conformance.model.run.short_messages import short
 from conformance.report.model_table import (
     DRAWN,
     LOADING,

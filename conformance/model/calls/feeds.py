@@ -21,8 +21,8 @@ from conformance.graph.shapes import ValueType, types_of
 from conformance.model.calls.forms import Form
 from conformance.model.calls.groups import Group
 from conformance.model.calls.sequences import DIFFERENT, ProgramCall
+from conformance.model.calls.skeleton import TOKENS, Skeleton, rotary_table
 from conformance.model.config.configuration import Configuration
-from conformance.model.run.skeleton import TOKENS, Skeleton, rotary_table
 from conformance.operator.call import checked_call
 from conformance.operator.tensors import Step
 

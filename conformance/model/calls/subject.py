@@ -19,6 +19,7 @@ from conformance.graph.walks import nodes_in
 from conformance.model.calls.entries import case_file_of
 from conformance.model.calls.forms import Form
 from conformance.model.calls.groups import Group, groups_of, layers_of, only_layers, unique
+from conformance.model.calls.notes import notes_on
 from conformance.model.calls.stages import (
     FEW_HEADS,
     Lengths,
@@ -28,7 +29,6 @@ from conformance.model.calls.stages import (
     stages_of,
 )
 from conformance.model.config.configuration import FILES, configuration_beside
-from conformance.model.config.notes import notes_on
 from conformance.operator.call import checked_call
 
 

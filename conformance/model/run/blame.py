@@ -20,8 +20,8 @@ from conformance.harness.session import Session
 from conformance.model.calls.groups import Group
 from conformance.model.calls.program import DecoderProgram
 from conformance.model.calls.sequences import CallSequence, ProgramCall
+from conformance.model.calls.skeleton import SEEN, observed
 from conformance.model.run.model_calls import Stopped, run_sequence
-from conformance.model.run.skeleton import SEEN, observed
 from conformance.oracle.errors import OracleError
 from conformance.oracle.reference import Reference, reference
 from conformance.oracle.tolerance import CONSTANTS, budgets

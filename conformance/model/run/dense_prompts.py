@@ -19,13 +19,13 @@ import onnx
 from conformance.base.array_types import Array
 from conformance.graph.shapes import ValueType, types_of
 from conformance.harness.session import Session
-from conformance.model.answer.short_messages import short
 from conformance.model.calls.feeds import Feeder
 from conformance.model.calls.program import ROWS, DecoderProgram
 from conformance.model.calls.sequences import prompt_of
+from conformance.model.calls.skeleton import part_for
 from conformance.model.rewriting.dense import CannotRewrite, dense_model
 from conformance.model.run.model_calls import SECONDS, Stopped, run_calls
-from conformance.model.run.skeleton import part_for
+from conformance.model.run.short_messages import short
 from conformance.operator.signature import OP_TYPE
 
 _PASTS: Final = ("past_key", "past_value")

@@ -17,11 +17,11 @@ from conformance.model.calls.feeds import Feeder, Interface, interface_of
 from conformance.model.calls.groups import Group
 from conformance.model.calls.program import ROWS, DecoderProgram
 from conformance.model.calls.sequences import CallSequence, prompt_of
+from conformance.model.calls.skeleton import Skeleton, whole
 from conformance.model.config.configuration import Configuration
 from conformance.model.rewriting.dense import dense_model
 from conformance.model.run.dense_prompts import DensePrompts, NotComputed, TokenHistory
 from conformance.model.run.model_calls import Stopped, run_calls
-from conformance.model.run.skeleton import Skeleton, whole
 
 
 @dataclass(frozen=True, eq=False)
