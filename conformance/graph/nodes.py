@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -230,6 +230,14 @@ def array_of(tensor: TensorProto) -> np.ndarray:
     except Exception as error:  # of several classes, for data that do not fit dims and type
         raise CannotCut(f"the content of {tensor.name} is not what its shape says") from error
     raise CannotCut(f"the content of {tensor.name} is in another file")
+
+
+def constants_of(graph: onnx.GraphProto, names: Set[str]) -> Iterator[tuple[str, np.ndarray]]:
+    """The initializers with these names, each with its content if it has been read."""
+    for tensor in graph.initializer:
+        if tensor.name in names:
+            with suppress(CannotCut):
+                yield tensor.name, array_of(tensor)
 
 
 def is_empty(tensor: TensorProto) -> bool:

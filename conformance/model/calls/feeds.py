@@ -169,10 +169,14 @@ class Interface:
         """The operator's input that a value is, "" if no node takes it directly."""
         return self.takers[name][0] if name in self.takers else ""
 
+    def is_taken_as_past(self, name: str) -> bool:
+        """Whether an attention node takes an input directly as its past_key or past_value."""
+        return self.taken_as(name) in _PASTS
+
     def is_past(self, name: str) -> bool:
         """Whether an input is a cache that is empty when a program starts."""
         borrowed = name in self.takers and self.takers[name][2].borrows
-        return name in self.states or (self.taken_as(name) in _PASTS and not borrowed)
+        return name in self.states or (self.is_taken_as_past(name) and not borrowed)
 
     def kind(self, name: str) -> str | None:
         """The meaning of an input, None if it is unknown."""

@@ -149,11 +149,6 @@ class DecoderProgram:
         return frozenset(word for kind, word in _HALVES.items() if kind in kinds)
 
     @cached_property
-    def sees_later(self) -> bool:
-        """Whether a node lets tokens attend to later ones."""
-        return any(group.form.fields.get("causal") == 0 for group in self.groups)
-
-    @cached_property
     def quantises(self) -> bool:
         """Whether its products quantise their inputs."""
         graph = self.skeleton.model.graph

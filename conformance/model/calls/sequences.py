@@ -18,6 +18,8 @@ from conformance.base.words import listed
 
 #: The number of different tokens that are drawn; the values of a token may be stored in a table.
 DIFFERENT: Final = 48
+#: The tokens of one sequence, each with its type.
+TokenHistory = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +37,7 @@ class ProgramCall:
     ids: Array
     types: Array
     columns: Array
-    histories: tuple[tuple[tuple[int, int], ...], ...]
+    histories: tuple[TokenHistory, ...]
     kept: int | None = None
     order: tuple[int, ...] | None = None
 
@@ -94,7 +96,7 @@ class CallSequence:
     share: bool = False
 
     @cached_property
-    def longest(self) -> dict[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+    def longest(self) -> dict[TokenHistory, TokenHistory]:
         """For each history of a sequence, the longest one that continues it."""
         every = {history for call in self.calls for history in call.histories}
         ordered = sorted(every, key=len, reverse=True)
@@ -115,17 +117,12 @@ class TokenSource:
 
         The first sequence begins with the user's prompt, if there is one.
         """
-        draws = np.random.default_rng(row)
-        drawn = [
-            int(each) + self.first for each in draws.integers(0, self.different, start + number)
-        ]
+        numbers = np.random.default_rng(row).integers(0, self.different, start + number)
+        drawn = [int(each) + self.first for each in numbers]
         other = self.first + (self.padding == self.first)
         drawn = [other if each == self.padding else each for each in drawn]
-        return (
-            [*self.prompt[: len(drawn)], *drawn[len(self.prompt) :]][start:]
-            if not row
-            else drawn[start:]
-        )
+        own = [] if row else [*self.prompt[: len(drawn)]]
+        return [*own, *drawn[len(own) :]][start:]
 
 
 class Conversation:
@@ -134,7 +131,6 @@ class Conversation:
     def __init__(self, source: TokenSource, batch: int = 1, *, left: bool = False) -> None:
         self._source, self._left = source, left
         self._columns: list[list[tuple[int, int] | None]] = [[] for _ in range(batch)]
-        self._sources = [*range(batch)]
         self._drawn = 0
         self.calls: list[ProgramCall] = []
 
@@ -150,7 +146,8 @@ class Conversation:
     ) -> None:
         """Add a call with a number of new tokens for each sequence.
 
-        Before it, ``back`` columns are taken back, or the sequences put into another ``order``.
+        ``words`` describe it in place of the usual ones. Before it, ``back`` columns are taken
+        back, or the sequences put into another ``order``.
         ``hole``: the third column is padding. ``token``: the third token is this one. The tokens
         ``of_type`` have the type 1.
         """
@@ -196,12 +193,12 @@ class Conversation:
         return CallSequence(tuple(replace(c, words=f"{c.words}{words}") for c in self.calls))
 
 
-def prompt_of(history: Sequence[tuple[int, int]]) -> ProgramCall:
+def prompt_of(history: TokenHistory) -> ProgramCall:
     """The tokens of one sequence as one prompt without padding."""
     new = np.array([history])
     columns = np.ones(new.shape[:2], bool)
     words = told([len(history)], 0)
-    return ProgramCall(words, new[..., 0], new[..., 1], columns, (tuple(history),))
+    return ProgramCall(words, new[..., 0], new[..., 1], columns, (history,))
 
 
 def told(news: Sequence[int], past: int) -> str:

@@ -68,9 +68,9 @@ class Skeleton:
     ``model`` is the same model, for reading and rewriting. ``inputs`` has what is known about its
     inputs. ``table_rows`` is the number of rows of the tables that rotary tables are taken from.
     ``only_loads``: its weights are inputs, so that it can be loaded but not run. ``as_written`` is
-    the model before scales of activations were fixed, b"" if there were none. ``drawn``: its
-    weights are random. ``results`` are the values to compare; empty: its outputs. ``mixes``: the
-    result for a token depends on the other tokens of the call.
+    the model before scales of activations were fixed, b"" if there were none. ``results`` are the
+    values to compare; empty: its outputs. ``mixes``: the result for a token depends on the other
+    tokens of the call.
     """
 
     content: bytes
@@ -79,7 +79,6 @@ class Skeleton:
     table_rows: int | None = None
     only_loads: bool = False
     as_written: bytes = b""
-    drawn: bool = False
     results: tuple[str, ...] = ()
     mixes: bool = False
 
@@ -129,7 +128,7 @@ def whole(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
     del graph.initializer[:]
     graph.initializer.extend(kept)
     _draw(graph, _tables(model, nodes))
-    return Skeleton(bytes(proto.SerializeToString()), proto, {}, only_loads=True, drawn=True)
+    return Skeleton(bytes(proto.SerializeToString()), proto, {}, only_loads=True)
 
 
 def part(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
@@ -286,7 +285,6 @@ def _made(
         {each.name: types[each.name] for each in graph.input if each.name not in fixed},
         min((fixed[n].dims[0] for n in tables if n in fixed and fixed[n].dims), default=None),
         as_written=as_written,
-        drawn=drawn,
         results=results,
         mixes="DynamicQuantizeMatMul" in operators,
     )

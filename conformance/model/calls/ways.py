@@ -123,11 +123,10 @@ def _back(program: DecoderProgram) -> Iterator[CallSequence]:
         conversation = Conversation(program.source, batch)
         for new in (prompt, 1, 1) if program.new is None else [1] * prompt:
             conversation.call(*[new] * batch)
-        conversation.call(*[1] * batch, back=3)
+        past = conversation.calls[-1].total - 3
+        words = f"one token on a past of {past}, after three were taken back"
+        conversation.call(*[1] * batch, back=3, words=words)
         conversation.call(*[1] * batch)
-        last = conversation.calls[-2]
-        words = f"one token on a past of {last.past}, after three were taken back"
-        conversation.calls[-2] = replace(last, words=words)
         yield conversation.done()
 
 
@@ -152,7 +151,7 @@ def _caches_of_nodes(program: DecoderProgram) -> list[str]:
     return [
         past
         for past in program.interface.states
-        if program.interface.taken_as(past) in ("past_key", "past_value")
+        if program.interface.is_taken_as_past(past)
         if program.skeleton.inputs[past].size(2) is None
     ]
 
@@ -194,11 +193,8 @@ def _lacks_chunks(program: DecoderProgram) -> str:
 
 def _lacks_sequences(program: DecoderProgram) -> str:
     if program.batch is not None:
-        return (
-            f"the graph takes {program.batch} sequences"
-            if program.batch > 1
-            else ("the graph takes one sequence")
-        )
+        number = "one sequence" if program.batch == 1 else f"{program.batch} sequences"
+        return f"the graph takes {number}"
     if program.new is not None:
         return f"the graph takes {program.new} tokens at a time"
     if program.counts_chunks:

@@ -14,8 +14,7 @@ import numpy as np
 
 from conformance.base.array_types import Array
 from conformance.base.words import listed
-from conformance.graph.nodes import AttentionNode, array_of
-from conformance.graph.parts import CannotCut
+from conformance.graph.nodes import AttentionNode, constants_of
 from conformance.harness.session import Session
 from conformance.model.calls.groups import Group
 from conformance.model.calls.program import DecoderProgram
@@ -73,7 +72,7 @@ def cause_of(
     results = run_sequence(session, program, until, model.SerializeToString())
     if isinstance(results, Stopped):
         return ResultCause("")
-    constants = dict(_constants(program, names))
+    constants = dict(constants_of(program.skeleton.model.graph, names))
     given = program.arrays(until)
     states = program.interface.states
     values = []
@@ -87,7 +86,7 @@ def cause_of(
     whole = True
     seen: dict[str, list[_Seen]] = {}
     for _, node in nodes:
-        both = {**node.inputs, **{name: node.outputs[name] for name in node.outputs}}
+        both = {**node.inputs, **node.outputs}
         seen[node.name] = [
             _Seen(call, {name: known[value] for name, value in both.items() if value in known})
             for call, known in zip(until.calls, values, strict=True)
@@ -107,21 +106,12 @@ def cause_of(
             *_of_tables(seen[node.name]),
         ):
             found.setdefault(sentence, []).append(node)
-    if program.sees_later and program.cached:
-        later = [n for g, n in nodes if g.form.fields.get("causal") == 0]
+    later = [node for group, node in nodes if group.form.fields.get("causal") == 0]
+    if later and program.cached:
         found = {"causal is 0, so that the tokens of a prompt attend to later ones": later}
     sentence, those = next(iter(found.items()), ("", []))
     # Of a cache in a graph's own codes the operator has no part.
     return ResultCause("graph" if whole or sentence else "", sentence, tuple(those))
-
-
-def _constants(program: DecoderProgram, names: set[str]) -> Iterator[tuple[str, Array]]:
-    for tensor in program.skeleton.model.graph.initializer:
-        if tensor.name in names:
-            try:
-                yield tensor.name, array_of(tensor)
-            except CannotCut:
-                continue
 
 
 def _agrees(node: AttentionNode, values: Mapping[str, Array], scale: float) -> bool | None:

@@ -10,8 +10,8 @@ import numpy as np
 
 from conformance.base.array_types import Array
 from conformance.model.calls.program import DecoderProgram
-from conformance.model.calls.sequences import CallSequence, ProgramCall
-from conformance.model.run.dense_prompts import DensePrompts, TokenHistory
+from conformance.model.calls.sequences import CallSequence, ProgramCall, TokenHistory
+from conformance.model.run.dense_prompts import DensePrompts
 
 #: Why a call is not compared whose tables are those of longer prompts than the calls before had.
 BY_LENGTH: Final = "its results depend on the number of all tokens, as with tables for long prompts"
@@ -251,8 +251,8 @@ def _difference(
     call: ProgramCall,
     name: str,
     got: Array,
-    wanted: Array | float,
-    limit: Array | float,
+    wanted: Array,
+    limit: float,
 ) -> Difference | None:
     """The difference of two arrays; None if no element exceeds its limit, or all are infinite."""
     want = np.asarray(wanted, np.float64)

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 import onnx
@@ -21,17 +20,12 @@ from conformance.graph.shapes import ValueType, types_of
 from conformance.harness.session import Session
 from conformance.model.calls.feeds import Feeder
 from conformance.model.calls.program import ROWS, DecoderProgram
-from conformance.model.calls.sequences import prompt_of
+from conformance.model.calls.sequences import TokenHistory, prompt_of
 from conformance.model.calls.skeleton import part_for
 from conformance.model.rewriting.dense import CannotRewrite, dense_model
 from conformance.model.run.model_calls import SECONDS, Stopped, run_calls
 from conformance.model.run.short_messages import short
 from conformance.operator.signature import OP_TYPE
-
-_PASTS: Final = ("past_key", "past_value")
-
-#: The tokens of one sequence, each with its type.
-TokenHistory = tuple[tuple[int, int], ...]
 
 
 class NotComputed(ValueError):
@@ -120,7 +114,7 @@ class DensePrompts:
         caches = {
             name
             for name, own in inputs.items()
-            if known.taken_as(name) in _PASTS
+            if known.is_taken_as_past(name)
             or (known.is_past(name) and not isinstance(own.dim(-2), int))
         }
         interface = replace(

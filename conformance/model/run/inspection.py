@@ -6,14 +6,12 @@ Dense attention uses the graph's own tables and rotation, so that results cannot
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Final
 
 import numpy as np
 
 from conformance.base.array_types import Array
-from conformance.graph.nodes import AttentionNode, array_of
-from conformance.graph.parts import CannotCut
+from conformance.graph.nodes import AttentionNode, constants_of
 from conformance.graph.walks import nodes_in
 from conformance.harness.runner import RunnerFailed
 from conformance.model.calls.feeds import CannotFeed
@@ -52,10 +50,7 @@ def inspected(program: DecoderProgram, prompts: DensePrompts) -> list[str]:
     known: dict[str, Array] = dict(got)
     rotations = [*_tables_in_graph(program)]
     wanted = {*values, *(name for pair in rotations for name in pair)}
-    for tensor in program.skeleton.model.graph.initializer:
-        if tensor.name in wanted:
-            with suppress(CannotCut):
-                known[tensor.name] = array_of(tensor)
+    known |= constants_of(program.skeleton.model.graph, wanted)
     notes = []
     for pair in dict.fromkeys(rotations):
         if all(name in known and known[name].ndim == 2 for name in pair):

@@ -16,13 +16,13 @@ from conformance.harness.session import Session
 from conformance.model.calls.feeds import CannotFeed, interface_of
 from conformance.model.calls.groups import Group
 from conformance.model.calls.program import DecoderProgram
-from conformance.model.calls.sequences import CallSequence, Conversation
+from conformance.model.calls.sequences import CallSequence, Conversation, TokenHistory
 from conformance.model.calls.skeleton import part, whole, with_weights
 from conformance.model.calls.ways import WAYS, Way, lacks
 from conformance.model.config.configuration import Configuration
 from conformance.model.run.blame import ResultCause, cause_of
 from conformance.model.run.comparison import BY_LENGTH, compared, tolerance_of
-from conformance.model.run.dense_prompts import DensePrompts, NotComputed, TokenHistory
+from conformance.model.run.dense_prompts import DensePrompts, NotComputed
 from conformance.model.run.model_calls import NamedArrays, Stopped, run_calls, run_sequence
 from conformance.model.run.pipeline import PipelineProgram, PipelinePrompts, pipeline_program
 from conformance.model.run.short_messages import short

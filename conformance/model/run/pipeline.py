@@ -16,11 +16,11 @@ from conformance.harness.session import Session
 from conformance.model.calls.feeds import Feeder, Interface, interface_of
 from conformance.model.calls.groups import Group
 from conformance.model.calls.program import ROWS, DecoderProgram
-from conformance.model.calls.sequences import CallSequence, prompt_of
+from conformance.model.calls.sequences import CallSequence, TokenHistory, prompt_of
 from conformance.model.calls.skeleton import Skeleton, whole
 from conformance.model.config.configuration import Configuration
 from conformance.model.rewriting.dense import dense_model
-from conformance.model.run.dense_prompts import DensePrompts, NotComputed, TokenHistory
+from conformance.model.run.dense_prompts import DensePrompts, NotComputed
 from conformance.model.run.model_calls import Stopped, run_calls
 
 
