@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-from onnx import TensorProto
 
 from conformance.base.array_types import Array
 from conformance.graph.nodes import attributes_in, is_attention
@@ -19,12 +18,12 @@ from conformance.model.calls.feeds import Feeder, Interface
 from conformance.model.calls.groups import Group
 from conformance.model.calls.sequences import DIFFERENT, CallSequence, ProgramCall, TokenSource
 from conformance.model.calls.skeleton import MOST_TOKENS, Skeleton
+from conformance.model.rewriting.floats import HALVES
 
 #: Rows of a cache in a buffer if the graph leaves their number open.
 ROWS: Final = 32
 #: Elements of the keys that all caches together have in the longest call.
 _CACHE_ELEMENTS: Final = 1 << 23
-_HALVES: Final = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
 #: Operators that quantise their inputs, or may do so.
 _QUANTISING: Final = ("MatMulNBits", "QuantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul")
 #: The most scores of all layers in a prompt.
@@ -146,7 +145,7 @@ class DecoderProgram:
         kinds |= {each.type.tensor_type.elem_type for each in graph.input}
         attributes = (each for node in nodes_in(graph) for each in node.attribute)
         kinds |= {each.i for each in attributes if each.name == "to"}
-        return frozenset(word for kind, word in _HALVES.items() if kind in kinds)
+        return frozenset(word for word, kind in HALVES.items() if kind in kinds)
 
     @cached_property
     def quantises(self) -> bool:

@@ -30,7 +30,7 @@ from conformance.model.rewriting.dense_nodes import (
     is_rewritten,
     write_attention,
 )
-from conformance.model.rewriting.floats import make_float32, round_values
+from conformance.model.rewriting.floats import HALVES, make_float32, round_values
 from conformance.model.rewriting.node_writer import LOWEST_OPSET, NodeWriter
 from conformance.model.rewriting.origins import (
     NOTHING,
@@ -197,7 +197,7 @@ class _Rewriting:
             {name: len(each.dims) for name, each in types.items() if each.dims is not None},
             codes,
             rounding if self.rounded else {},
-            ONNX[dtype] if self.rounded and dtype in ("float16", "bfloat16") else 0,
+            HALVES.get(dtype or "", 0) if self.rounded else 0,
         )
 
 

@@ -17,14 +17,13 @@ from onnx import (
     numpy_helper,
 )
 
+from conformance.base.array_types import ONNX
 from conformance.graph.nodes import is_empty
 from conformance.graph.walks import subgraphs
 
-_HALF: Final[Mapping[str, int]] = {
-    "float16": TensorProto.FLOAT16,
-    "bfloat16": TensorProto.BFLOAT16,
-}
-_HALVES: Final = (*_HALF.values(),)
+#: The floating-point types of 16 bits, by their words.
+HALVES: Final[Mapping[str, int]] = {name: ONNX[name] for name in ("float16", "bfloat16")}
+_HALVES: Final = frozenset(HALVES.values())
 #: The attributes of any operator that name a type of an element.
 _TYPES: Final = frozenset({"to", "dtype", "output_dtype", "stash_type"})
 #: The accuracy_level of MatMulNBits and QMoE that asks for float32.
@@ -69,7 +68,7 @@ def round_values(graph: GraphProto, dtypes: Mapping[str, str | None]) -> None:
             round_values(inner, dtypes)
         nodes.append(node)
         for at, name in enumerate(node.output):
-            half = _HALF.get(dtypes.get(name) or "")
+            half = HALVES.get(dtypes.get(name) or "")
             if half is not None and name:
                 node.output[at] = f"{name}/exact"
                 stored = f"{name}/stored"

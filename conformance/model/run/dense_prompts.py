@@ -18,14 +18,16 @@ import onnx
 from conformance.base.array_types import Array
 from conformance.graph.shapes import ValueType, types_of
 from conformance.harness.session import Session
-from conformance.model.calls.feeds import Feeder
+from conformance.model.calls.feeds import Feeder, Interface
 from conformance.model.calls.program import ROWS, DecoderProgram
 from conformance.model.calls.sequences import TokenHistory, prompt_of
-from conformance.model.calls.skeleton import part_for
+from conformance.model.calls.skeleton import Skeleton, part_for
 from conformance.model.rewriting.dense import CannotRewrite, dense_model
 from conformance.model.run.model_calls import SECONDS, Stopped, run_calls
 from conformance.model.run.short_messages import short
 from conformance.operator.signature import OP_TYPE
+
+_Results = dict[TokenHistory, Mapping[str, Array]]
 
 
 class NotComputed(ValueError):
@@ -37,18 +39,17 @@ class DensePrompts:
 
     def __init__(self, program: DecoderProgram, session: Session) -> None:
         self._program, self._session = program, session
-        self._plain: dict[TokenHistory, Mapping[str, Array]] = {}
-        self._rounded: dict[TokenHistory, Mapping[str, Array]] = {}
+        self._plain: _Results = {}
+        self._rounded: _Results = {}
 
     def prepare(self, histories: Iterable[TokenHistory]) -> None:
         """Compute the results of several prompts in one run. Raises :class:`NotComputed`."""
         wanted = dict.fromkeys(histories)
-        for rounded, known in (
-            (False, self._plain),
-            *(((True, self._rounded),) * self._is_rounded),
-        ):
-            if missing := [each for each in wanted if each not in known]:
-                known.update(zip(missing, self._run(self._models[rounded], missing), strict=True))
+        known = {False: self._plain, True: self._rounded}
+        for rounded, model in self._models.items():
+            if missing := [each for each in wanted if each not in known[rounded]]:
+                results = self._run(model, missing)
+                known[rounded].update(zip(missing, results, strict=True))
 
     def of(self, history: TokenHistory) -> Mapping[str, Array]:
         """The outputs of one prompt. Raises :class:`NotComputed`."""
@@ -57,7 +58,7 @@ class DensePrompts:
         return self._plain[history]
 
     def rounding(self, history: TokenHistory, name: str) -> float:
-        """How far rounding in attention may move an element of an output.
+        """How far rounding in the model may move an element of an output.
 
         It is four times the most that rounding without a limit moves one: another kernel may round
         at other places.
@@ -103,31 +104,9 @@ class DensePrompts:
     def _run(
         self, model: onnx.ModelProto, histories: Iterable[TokenHistory]
     ) -> list[Mapping[str, Array]]:
-        graph = model.graph
-        fixed = {each.name for each in graph.initializer}
-        types, known = types_of(graph), self._program.interface
-        inputs = {
-            each.name: self._unpadded(each.name, types[each.name])
-            for each in graph.input
-            if each.name not in fixed
-        }
-        caches = {
-            name
-            for name, own in inputs.items()
-            if known.is_taken_as_past(name)
-            or (known.is_past(name) and not isinstance(own.dim(-2), int))
-        }
-        interface = replace(
-            self._program.interface,
-            inputs=inputs,
-            types={each.name: each.type.tensor_type.elem_type for each in graph.input},
-        )
-        calls = []
-        for history in histories:
-            # A cache of the model itself is empty, and one that only other models fill is full.
-            rows = {name: 0 if known.is_past(name) else len(history) for name in caches}
-            feeder = Feeder(interface, inputs, max(ROWS, len(history)), prompt_of(history), rows)
-            calls.append(feeder.arrays())
+        program = self._program
+        feeders = dense_feeders(program.interface, program.skeleton, model, histories)
+        calls = [feeder.arrays() for feeder in feeders]
         seconds = SECONDS * len(calls)
         done = run_calls(self._session, model.SerializeToString(), calls, seconds=seconds)
         if isinstance(done, Stopped):
@@ -135,15 +114,50 @@ class DensePrompts:
             raise NotComputed(f"dense attention in its place cannot be run: {short(said)}")
         return list(done)
 
-    def _unpadded(self, name: str, known: ValueType) -> ValueType:
-        """The type of an input for a prompt of any length, with the fixed sizes of states."""
-        own = self._program.skeleton.inputs.get(name, known)
-        if name not in self._program.interface.states or len(own.dims or ()) != len(
-            known.dims or ()
-        ):
-            return known
-        dims = zip(own.dims or (), known.dims or (), strict=True)
-        return ValueType(known.dtype, tuple(o if isinstance(o, int) else k for o, k in dims))
+
+def dense_feeders(
+    interface: Interface,
+    skeleton: Skeleton,
+    model: onnx.ModelProto,
+    histories: Iterable[TokenHistory],
+) -> list[Feeder]:
+    """What gives a ``model`` with dense attention, made of the ``skeleton``, each of its prompts.
+
+    A cache of the model itself is empty, and one that only other models fill is full.
+    """
+    graph = model.graph
+    fixed, types = {each.name for each in graph.initializer}, types_of(graph)
+    inputs = {
+        each.name: _unpadded(interface, skeleton, each.name, types[each.name])
+        for each in graph.input
+        if each.name not in fixed
+    }
+    caches = {
+        name
+        for name, own in inputs.items()
+        if interface.is_taken_as_past(name)
+        or (interface.is_past(name) and not isinstance(own.dim(-2), int))
+    }
+    dense = replace(
+        interface,
+        inputs=inputs,
+        types={each.name: each.type.tensor_type.elem_type for each in graph.input},
+    )
+    feeders = []
+    for history in histories:
+        rows = {name: 0 if interface.is_past(name) else len(history) for name in caches}
+        call = prompt_of(history)
+        feeders.append(Feeder(dense, inputs, max(ROWS, len(history)), call, rows))
+    return feeders
+
+
+def _unpadded(interface: Interface, skeleton: Skeleton, name: str, known: ValueType) -> ValueType:
+    """The type of an input for a prompt of any length, with the fixed sizes of states."""
+    own = skeleton.inputs.get(name, known)
+    if name not in interface.states or len(own.dims or ()) != len(known.dims or ()):
+        return known
+    dims = zip(own.dims or (), known.dims or (), strict=True)
+    return ValueType(known.dtype, tuple(o if isinstance(o, int) else k for o, k in dims))
 
 
 def _paired(model: onnx.ModelProto) -> onnx.ModelProto:

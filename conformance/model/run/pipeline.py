@@ -11,16 +11,15 @@ import onnx
 from conformance.base.array_types import Array
 from conformance.graph.parts import CannotCut
 from conformance.graph.reading import ReadModel
-from conformance.graph.shapes import types_of
 from conformance.harness.session import Session
 from conformance.model.calls.feeds import Feeder, Interface, interface_of
 from conformance.model.calls.groups import Group
 from conformance.model.calls.program import ROWS, DecoderProgram
-from conformance.model.calls.sequences import CallSequence, TokenHistory, prompt_of
+from conformance.model.calls.sequences import CallSequence, TokenHistory
 from conformance.model.calls.skeleton import Skeleton, whole
 from conformance.model.config.configuration import Configuration
 from conformance.model.rewriting.dense import dense_model
-from conformance.model.run.dense_prompts import DensePrompts, NotComputed
+from conformance.model.run.dense_prompts import DensePrompts, NotComputed, dense_feeders
 from conformance.model.run.model_calls import Stopped, run_calls
 
 
@@ -92,14 +91,8 @@ class PipelinePrompts(DensePrompts):
     def _of_files(self, history: TokenHistory) -> Mapping[str, Array]:
         values: dict[str, Array] = {}
         for file in self._files:
-            types = types_of(file.dense.graph)
-            fixed = {each.name for each in file.dense.graph.initializer}
-            inputs = {e.name: types[e.name] for e in file.dense.graph.input if e.name not in fixed}
-            interface = replace(file.interface, inputs=inputs)
-            rows = dict.fromkeys((name for name in inputs if interface.is_past(name)), 0)
-            feeder = Feeder(interface, inputs, len(history), prompt_of(history), rows)
-            given = {name: values.get(name) for name in inputs}
-            arrays = {n: feeder.array(n) if v is None else v for n, v in given.items()}
+            (feeder,) = dense_feeders(file.interface, file.skeleton, file.dense, [history])
+            arrays = {n: values[n] if n in values else feeder.array(n) for n in feeder.inputs}
             got = run_calls(self._session, file.dense.SerializeToString(), [arrays])
             if isinstance(got, Stopped):
                 said = getattr(got.outcome, "message", "")
