@@ -239,7 +239,7 @@ def misfits(
         if reason:
             yield "relation", f"{relation}: {reason}"
         if demands == "rejects":
-            yield "relation", "a call that must be rejected has no variant"
+            yield "relation", "a call that must be refused has no variant"
     if demands != "computes" and relation is None:
         return
     attributes = attributes_of(call)

@@ -43,6 +43,7 @@ from conformance.model.run.short_messages import short
 from conformance.report.model_table import WORDS, AnswerKind, ModelTable
 from conformance.results.causes import symptom
 from conformance.results.records import ResultRecord
+from conformance.results.verdicts import verdict_word
 from conformance.run.target import DescribedTarget
 
 
@@ -205,7 +206,9 @@ class CheckRun:
             if self._is_known(record):
                 continue
             pin = record.expectation if self._is_pin(record) else None
-            instead = f", pinned as {pin.verdict} in {pin.file}:{pin.line}" if pin else ""
+            instead = (
+                f", pinned as {verdict_word(pin.verdict)} in {pin.file}:{pin.line}" if pin else ""
+            )
             group = next(g for g in self.subject.groups if g.name == self.cases[record.case].name)
             what = f"Not pinned: {WORDS[kind_of(group, record)]} on {record.target}{instead}"
             why = record.message or symptom(record)
@@ -303,7 +306,7 @@ def _of_model(use: str) -> str:
 
 
 def _better(verdict: str, place: str, target: str) -> str:
-    return f"Better than pinned as {verdict} in {place}: right on {target}"
+    return f"Better than pinned as {verdict_word(verdict)} in {place}: right on {target}"
 
 
 def _of_cause(what: str, first: tuple[str, str], *others: tuple[str, str]) -> str:

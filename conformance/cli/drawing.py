@@ -66,7 +66,7 @@ def _terms(label: str, contract: Contract) -> Iterator[tuple[str, str]]:
         yield "", contract.why
     yield "", contract.source
     if contract.mentions:
-        yield "", f"a rejection names one of: {', '.join(contract.mentions)}"
+        yield "", f"a refusal names one of: {', '.join(contract.mentions)}"
 
 
 def _about(case: Case, ep: str) -> Iterator[tuple[str, str]]:

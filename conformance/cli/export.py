@@ -30,6 +30,7 @@ from conformance.report.repro.reproduction import ReproductionProgram, program_o
 from conformance.report.shown_query import QueryPlace, values_of
 from conformance.results.results_error import ResultsError
 from conformance.results.shareable import shareable
+from conformance.results.verdicts import verdict_word
 from conformance.targets.catalogue import OptionValues
 from conformance.targets.registry import Target, target_for
 
@@ -88,7 +89,9 @@ def export(
         raise ResultsError(f"Cannot write to {folder}: {error.strerror}.") from None
     except Exception as error:
         raise case.unprepared(error) from error
-    click.echo(f"{one.result.verdict} on {one.result.target}: {clean(one.result.reason)}")
+    click.echo(
+        f"{verdict_word(one.result.verdict)} on {one.result.target}: {clean(one.result.reason)}"
+    )
     click.echo(f"Text:    {folder / 'issue.md'}")
     click.echo(f"Bundle:  {folder / 'bundle'} (model.onnx, and tensors as in ONNX's own tests)")
     click.echo(f"Values:  {about_values}")

@@ -22,7 +22,7 @@ from conformance.results.timeline import (
     GroupHistory,
     History,
 )
-from conformance.results.verdicts import TABLE, VERDICTS
+from conformance.results.verdicts import TABLE, VERDICTS, verdict_word
 
 #: The default number of rows of a table.
 _MOST_ROWS: Final = 12
@@ -193,7 +193,7 @@ def _now(cases: Iterable[CaseHistory]) -> str:
     """The number of cases in each state, by the last release that tried the case."""
     counts = Counter(one.spans[-1].state if one.spans else "not tried" for one in cases)
     order = [*VERDICTS, UNSTABLE, "not tried"]
-    return ", ".join(f"{counts[state]} {state}" for state in order if counts[state])
+    return ", ".join(f"{counts[state]} {verdict_word(state)}" for state in order if counts[state])
 
 
 def _share(group: GroupHistory) -> float:

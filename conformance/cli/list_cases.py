@@ -18,6 +18,7 @@ from conformance.case.selection import JOINING, Expression, SelectionError, comp
 from conformance.cli.common import BadArgument, Status, say
 from conformance.cli.console import make_console
 from conformance.cli.options import EXPRESSION
+from conformance.results.verdicts import verdict_word
 
 #: The largest number of cases that are listed; of more, the themes are.
 _FEW: Final = 24
@@ -105,7 +106,7 @@ def _about_message(text: str) -> Iterator[Text]:
         )
     for group in groups[:_CAUSES]:
         first, number = group.example, plural(len({one.case for one in group.members}), "call")
-        yield Text(f"{number}: {first.verdict}, for example {first.case}", "bold")
+        yield Text(f"{number}: {verdict_word(first.verdict)}, for example {first.case}", "bold")
         why = f"{first.known.why} {first.known.link}" if first.known else first.reason
         where = ", ".join(sorted({one.target for one in group.members}))
         for line in (why, f"given by {where}", quoted(one_line(first.message or "", 2000))):

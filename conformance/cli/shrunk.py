@@ -26,7 +26,7 @@ from conformance.harness.runner import RunnerFailed
 from conformance.results.causes import Cause, causes, fault_of, kind_of
 from conformance.results.records import ResultRecord
 from conformance.results.results_error import ResultsError
-from conformance.results.verdicts import is_red, was_tried
+from conformance.results.verdicts import is_red, verdict_word, was_tried
 from conformance.run.engine import PlanRun
 from conformance.run.target import DescribedTarget, Plan
 
@@ -165,7 +165,9 @@ def _text(one: SmallestOfCause, summary: RunSummary, effort: Effort, found: list
     lines += [f"  {sentence}" for sentence in about]
     if effort.file is not None:
         name = f"smallest_{len(found) + 1}" if found else made.case.name
-        why = " ".join((*about, f"Made of {one.case.id} ({cause.verdict} on {target})."))
+        why = " ".join(
+            (*about, f"Made of {one.case.id} ({verdict_word(cause.verdict)} on {target}).")
+        )
         found.append((replace(made.case, name=name), why))
         place = f"{shown(effort.file)}::{name}"
         lines.append(f"  {shlex.join(['gqa', 'run', place, *one.ready.arguments])}")

@@ -34,7 +34,7 @@ from conformance.results.instability import instability_lines
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.results_error import ResultsError
 from conformance.results.uncalled import uncalled_sentences
-from conformance.results.verdicts import TABLE, VERDICTS, ranks_as, was_tried, worst
+from conformance.results.verdicts import TABLE, VERDICTS, ranks_as, verdict_word, was_tried, worst
 from conformance.results.wrong_outputs import only_presents
 from conformance.run.assessment import CaseResult
 from conformance.run.target import DescribedTarget
@@ -151,7 +151,8 @@ class Terminal:
 
             def count(record: CaseResult) -> None:
                 counts[getattr(record, "verdict", "infrastructure")] += 1
-                words = [f"{counts[w]} {w}" for w in (*VERDICTS, "infrastructure") if counts[w]]
+                every = (*VERDICTS, "infrastructure")
+                words = [f"{counts[w]} {verdict_word(w)}" for w in every if counts[w]]
                 bar.update(task, advance=1, description=", ".join(words))
                 done = counts.total()
                 tenth = done == total or done * 10 // total != (done - 1) * 10 // total
@@ -265,13 +266,13 @@ class Terminal:
 def _closing(summary: RunSummary) -> str:
     results = [result for _, result in summary.results]
     known = [result for result in results if result.known and not result.flaky]
-    rejected = sum(result.verdict == "unsupported" for result in known)
+    refused = sum(result.verdict == "unsupported" for result in known)
     unexpected = sum(result.unexpected for result in results)
     counts = (
-        ("known failure*", len(known) - rejected),
-        ("known rejection*", rejected),
+        ("known failure*", len(known) - refused),
+        ("known refusal*", refused),
         ("flaky", sum(bool(result.flaky) for result in results)),
-        ("vague rejection*", sum(result.vague for result in results)),
+        ("vague refusal*", sum(result.vague for result in results)),
         ("hazard*", sum(result.hazard is not None for result in results)),
         ("by another kernel", sum(result.other_kernel for result in results)),
         ("insensitive case*", len({each.case for each in results if each.insensitive})),
@@ -307,7 +308,7 @@ def _table(rows: Sequence[_Counted], unstable: Sequence[InstabilityRecord]) -> T
         table.add_column("target", overflow="fold")
     for verdict in present:
         row = TABLE[verdict]
-        head = f"{row.sign} {verdict}"
+        head = f"{row.sign} {verdict_word(verdict)}"
         table.add_column(head, justify="right", header_style=row.style, no_wrap=True)
     beside = any(map(only_presents, every))
     if beside:

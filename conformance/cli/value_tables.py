@@ -22,6 +22,7 @@ from conformance.oracle.tolerance import CONSTANTS, shares
 from conformance.report.repro.checks import is_of_the_variant
 from conformance.report.repro.one_result import OneResult, class_of
 from conformance.report.shown_query import Element, ShownQuery
+from conformance.results.verdicts import verdict_word
 
 #: The largest number of rows that are all shown; of a longer table, the rows that matter.
 _FEW: Final = 24
@@ -70,7 +71,7 @@ def draw_values(
 
 def _head(case: Case, values: ShownQuery, one: OneResult | None) -> Iterator[tuple[str, str]]:
     if one is not None:
-        yield "on", f"{clean(one.result.target)}: {one.result.verdict}"
+        yield "on", f"{clean(one.result.target)}: {verdict_word(one.result.verdict)}"
         yield "reason", clean(one.result.reason)
         if is_of_the_variant(one.result):
             yield "", "The fault is in the variant; these are the values of the case itself."
@@ -78,7 +79,7 @@ def _head(case: Case, values: ShownQuery, one: OneResult | None) -> Iterator[tup
             yield "", "A results file has one element of each output; without --results, --ep"
             yield "", "runs the case and shows all of them."
     if case.contract.demands == "rejects":
-        yield "contract", "the call must be rejected; these values are what it would compute"
+        yield "contract", "the call must be refused; these values are what it would compute"
     if (element := values.element) is not None:
         yield "element", str(element)
     if len(case.steps) > 1:

@@ -29,6 +29,7 @@ from conformance.judge.verdict import Unjudgeable, read_outputs
 from conformance.results.causes import kind_of
 from conformance.results.compare import RunDifferences
 from conformance.results.table import Table
+from conformance.results.verdicts import verdict_word
 from conformance.run.engine import PlanRun
 
 #: The kind of a result that passed in the run before and does not now.
@@ -72,7 +73,7 @@ class Explanation:
         if not sentences:
             return ()
         verdict, _, message = self.kind.partition(": ")
-        number = plural(self.shared.failures, f"{verdict} result")
+        number = plural(self.shared.failures, f"{verdict_word(verdict)} result")
         about = f" ({message})" if message else ""
         return f"What may explain {number} on {self.target}{about}:", *sentences, *simplest
 

@@ -308,7 +308,7 @@ def _check_against(answer: Answer, request: RunRequest) -> None:
     """Raise `ProtocolError` unless ``answer`` has the requested steps and repeats."""
     steps = len(request.steps)
     if isinstance(answer, RejectedAnswer | CrashedAnswer) and (answer.step or 0) >= steps:
-        what = "rejects" if isinstance(answer, RejectedAnswer) else "reports a crash in"
+        what = "refuses" if isinstance(answer, RejectedAnswer) else "reports a crash in"
         raise ProtocolError(f"the answer {what} step {answer.step} of a case with {steps}")
     if not isinstance(answer, RanAnswer):
         return

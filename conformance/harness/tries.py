@@ -86,7 +86,7 @@ def _failure(outcome: Crashed | Rejected) -> str:
     """The failure in a full sentence."""
     if isinstance(outcome, Rejected):
         said = one_line(outcome.message, 300)
-        return f"It was rejected with an error after which its process was replaced: {said}"
+        return f"It was refused with an error after which its process was replaced: {said}"
     return outcome.message or f"{_death(outcome)}{last_words(outcome.stderr)}."
 
 

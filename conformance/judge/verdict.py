@@ -185,10 +185,10 @@ def _judge_rejection(contract: Contract, outcome: Rejected) -> Judgement:
     if contract.demands == "computes":
         how = "with a message" if message else "without a message"
         rather = "" if contract.basis == "specified" else ", not specified"
-        reason = f"Rejected at {outcome.stage} {how}; the call is {contract.basis}{rather}."
+        reason = f"Refused at {outcome.stage} {how}; the call is {contract.basis}{rather}."
         return Judgement("unsupported", reason, vague=not message)
     may = "must" if contract.demands == "rejects" else "may"
-    reason = f"Rejected at {outcome.stage}, as it {may} be"
+    reason = f"Refused at {outcome.stage}, as it {may} be"
     names_one = any(word.lower() in message for word in contract.mentions)
     vague = not message or (bool(contract.mentions) and not names_one)
     if not message:
@@ -198,7 +198,7 @@ def _judge_rejection(contract: Contract, outcome: Rejected) -> Judgement:
     hazard = None
     if outcome.changed:
         inputs = exact_line(listed(outcome.changed), 300)
-        hazard = f"It rejected the call, but had changed its input {inputs}."
+        hazard = f"It refused the call, but had changed its input {inputs}."
     return Judgement("pass", reason + ".", vague=vague, hazard=hazard)
 
 

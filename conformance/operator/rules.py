@@ -105,12 +105,12 @@ RULES: Final = (
     ),
     Rule(
         (_BORROWED, CACHE.of("sliding_window")),
-        "Runtimes reject it: a sliding-window cache holds the tokens of its own calls.",
+        "Runtimes refuse it: a sliding-window cache holds the tokens of its own calls.",
         SLIDING,
     ),
     Rule(
         (_NOT_BOTH, PHASE.of("decode", "chunked_prefill"), _OWN),
-        "Past and new tokens are joined in the present; without it the call must be rejected.",
+        "Past and new tokens are joined in the present; without it the call must be refused.",
         BORROWING,
     ),
     Rule(
@@ -252,7 +252,7 @@ OPEN_QUESTIONS: Final = (
     ),
     OpenQuestion(
         (HEAD_SIZE.of("no_multiple_of_8"),),
-        "The documentation sets no limit to head_size; all kernels of ONNX Runtime reject what is"
+        "The documentation sets no limit to head_size; all kernels of ONNX Runtime refuse what is"
         " not a multiple of 8.",
         ("head_size",),
         HELPER,
@@ -260,7 +260,7 @@ OPEN_QUESTIONS: Final = (
     ),
     OpenQuestion(
         (ROTARY.given, HEAD_SIZE.of("8", "40", "no_multiple_of_16")),
-        "The documentation sets no limit to head_size, but all kernels of ONNX Runtime reject this"
+        "The documentation sets no limit to head_size, but all kernels of ONNX Runtime refuse this"
         " one with rotary tables.",
         ("head_size", "cos_cache", "rotary"),
         HELPER,

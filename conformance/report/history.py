@@ -20,6 +20,7 @@ from conformance.results.timeline import (
     Release,
     Span,
 )
+from conformance.results.verdicts import verdict_word
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def sentence(history: CaseHistory) -> str:
         broken = _broken_before(history)
         right = f"right {since(last)}" if broken or last.untried else since(last)
         return f"{broken}, {right}" if broken else right
-    state = f"{last.state} {since(last)}"
+    state = f"{verdict_word(last.state)} {since(last)}"
     if history.regressed and last.state != UNSTABLE:
         *_, change = history.changes
         return f"right until {short(change.last)}, {state}"
@@ -94,7 +95,7 @@ def _broken_before(history: CaseHistory) -> str:
     *_, fixed = history.changes
     broken = next(change for change in reversed(history.changes) if change.kind == "broken")
     until = "" if broken.version == fixed.last else f"–{short(fixed.last)}"
-    return f"{broken.state} {short(broken.version)}{until}"
+    return f"{verdict_word(broken.state)} {short(broken.version)}{until}"
 
 
 # As JSON

@@ -47,6 +47,7 @@ from conformance.results.verdicts import (
     VERDICTS,
     colour_of,
     drawing_of,
+    verdict_word,
 )
 from conformance.results.wrong_outputs import WRONG_OUTPUTS, where_wrong
 
@@ -110,8 +111,8 @@ def _environment() -> Environment:
     )
     for each in (
         clean, colour_of, digest, drawing_of, entries, fragment, instability_examples,
-        instability_text, prose, quoted, short, slug, symptom, uncalled_sentences, when,
-        where_wrong,
+        instability_text, prose, quoted, short, slug, symptom, uncalled_sentences, verdict_word,
+        when, where_wrong,
     ):  # fmt: skip
         made.filters[each.__name__] = each
     made.globals |= {"query": _query, "uses": USES, "called": CALLED, "model_rules": RULES}

@@ -21,7 +21,7 @@ from conformance.results.records import InstabilityRecord, ResultRecord
 from conformance.results.shareable import shared_command
 from conformance.results.table import Cell, Column, Table
 from conformance.results.uncalled import uncalled_sentences
-from conformance.results.verdicts import VERDICTS
+from conformance.results.verdicts import VERDICTS, verdict_word
 
 #: The longest text of an attribute, which CI systems show on one line.
 _LINE = 500
@@ -125,7 +125,8 @@ def _add_instability(suite: _Suite, records: Sequence[InstabilityRecord]) -> Non
 
 def _verdict(cell: Cell) -> str:
     """The verdict with its note: `wrong (only in presents)`."""
-    return f"{cell.verdict} ({cell.note})" if cell.note else cell.verdict
+    word = verdict_word(cell.verdict)
+    return f"{word} ({cell.note})" if cell.note else word
 
 
 def _details(cell: Cell) -> Iterable[str]:

@@ -28,7 +28,7 @@ from conformance.results.shareable import shared_command
 from conformance.results.table import Cell, Table
 from conformance.results.timeline import History, histories, older_labels
 from conformance.results.uncalled import uncalled_sentences
-from conformance.results.verdicts import VERDICTS
+from conformance.results.verdicts import VERDICTS, verdict_word
 
 #: The largest size of a summary, in bytes of UTF-8.
 MOST_BYTES: Final = 60_000
@@ -100,7 +100,7 @@ def _totals(changes: RunDifferences) -> Section:
         _row([match.title(lambda label: code(label, 80)), *match.counts(verdicts)])
         for match in changes.targets
     ]
-    head = _head("target", *verdicts, "results")
+    head = _head("target", *map(verdict_word, verdicts), "results")
     return Section("## Totals, before → now", rows, "targets", 0.2, head)
 
 
@@ -246,7 +246,7 @@ def _counts(table: Table) -> Section:
         _row([code(label, 80), *(f"{count[name]:,}" for name in columns)])
         for label, count in counts.items()
     ]
-    return Section("## Results", rows, "targets", 0.2, _head("target", *columns))
+    return Section("## Results", rows, "targets", 0.2, _head("target", *map(verdict_word, columns)))
 
 
 def _cause(cause: Cause[Cell]) -> str:
@@ -255,7 +255,7 @@ def _cause(cause: Cause[Cell]) -> str:
     expected = result.expectation
     what, known = f"**{cause.verdict}** on {code(cause.label, 80)}", result.known
     if expected and not known:
-        what += f", expected {expected.verdict}"
+        what += f", expected {verdict_word(expected.verdict)}"
     why = prose(known.why if known else result.reason.rstrip("."))
     source = f" {link(known.link, code)}" if known else ""
     such = f"{code(result.case)}{'' if known else _reproduce(result)}"

@@ -16,7 +16,7 @@ from conformance.results.records import (
     ResultRecord,
     contract_of,
 )
-from conformance.results.verdicts import note_of
+from conformance.results.verdicts import note_of, verdict_word
 from conformance.results.wrong_outputs import wrong_in
 
 #: The number of lines that are shown of a message or of stderr; the results file has all.
@@ -31,7 +31,8 @@ def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
     mark = "vague" if result.vague else "hazard" if result.hazard else ""
     note = note_of(result) or mark
     stage = f" at {result.stage}" if result.stage else ""
-    yield f"{case.id} on {result.target}: {result.verdict}{stage}{f' ({note})' if note else ''}"
+    what = f"{verdict_word(result.verdict)}{stage}{f' ({note})' if note else ''}"
+    yield f"{case.id} on {result.target}: {what}"
     yield f"  reason    {result.reason}"
     if result.kernels:
         yield f"  kernel    {listed(result.kernels)}"
@@ -63,7 +64,7 @@ def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
         yield f"  warning   {result.insensitive}"
     if result.expectation is not None:
         known = result.expectation
-        yield f"  expected  {known.verdict} ({known.file}:{known.line}): {known.why}"
+        yield f"  expected  {verdict_word(known.verdict)} ({known.file}:{known.line}): {known.why}"
         yield f"            {known.link}"
     if result.stderr.strip() and result.verdict in ("crash", "timeout"):
         yield from _block("stderr", result.stderr)

@@ -49,6 +49,7 @@ from conformance.results.verdicts import (
     Verdict,
     colour_of,
     drawing_of,
+    verdict_word,
 )
 from conformance.targets.catalogue import script_of
 
@@ -322,7 +323,7 @@ def _cells(
         members.setdefault(_entry(id, case), []).append(case)
     themes = {theme: n for n, theme in enumerate(dict.fromkeys(theme for theme, _ in members))}
     cells = {
-        "verdicts": VERDICTS,
+        "verdicts": {verdict: verdict_word(verdict) for verdict in VERDICTS},
         "bases": {name: f"{name}: {text[0].lower()}{text[1:-1]}" for name, text in BASES.items()},
         "colours": sorted(colours, key=lambda colour: colours[colour]),
         "targets": [
@@ -446,6 +447,7 @@ def _look(cell: Cell) -> dict[str, Any]:
     as_it_should = result.verdict == "pass" and not flags and not result.unexpected
     return {
         "verdict": result.verdict,
+        "word": verdict_word(result.verdict),
         "colour": colour_of(result),
         "drawing": drawing_of(result),
         "severity": cell.severity,

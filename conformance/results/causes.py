@@ -31,7 +31,7 @@ from conformance.results.records import (
     WrongDtype,
     WrongShape,
 )
-from conformance.results.verdicts import acceptance_of, flaky_text, severity
+from conformance.results.verdicts import acceptance_of, flaky_text, severity, verdict_word
 from conformance.results.wrong_outputs import is_beyond, where_wrong
 
 _T = TypeVar("_T")
@@ -51,7 +51,7 @@ class Cause(Generic[_T]):
 
     @property
     def verdict(self) -> str:
-        """The verdict with the stage, a note and the wrong outputs: `unsupported at run`,
+        """The verdict with the stage, a note and the wrong outputs: `refused at run`,
         `accepted (wrong values) in output`."""
         acceptance = acceptance_of(self.example)
         note = f" ({acceptance.note})" if acceptance else ""
@@ -59,7 +59,7 @@ class Cause(Generic[_T]):
             note += f" ({flaky_text(self.example.flaky)})"
         stage = f" at {self.stage}" if self.stage else ""
         where = where_wrong(self.example)
-        return f"{self.example.verdict}{stage}{note}{f' {where}' if where else ''}"
+        return f"{verdict_word(self.example.verdict)}{stage}{note}{f' {where}' if where else ''}"
 
     @property
     def known(self) -> ExpectationRecord:
@@ -155,7 +155,7 @@ def symptom(result: ResultRecord) -> str:
     """
     known = result.expectation
     if result.unexpected and known is not None:
-        return f"the expectation is {known.verdict} ({known.file}:{known.line})"
+        return f"the expectation is {verdict_word(known.verdict)} ({known.file}:{known.line})"
     if result.verdict in ("pass", "skip"):
         return ""
     if result.verdict == "crash":

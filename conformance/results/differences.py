@@ -22,7 +22,7 @@ from conformance.results.records import (
     WrongDtype,
     WrongShape,
 )
-from conformance.results.verdicts import severity, was_tried
+from conformance.results.verdicts import severity, verdict_word, was_tried
 from conformance.results.wrong_outputs import is_beyond, only_presents, where_wrong
 
 DifferenceKind = Literal["broken", "vanished", "fixed", "changed", "new"]
@@ -87,7 +87,7 @@ def difference(
             return None
         return (
             "vanished",
-            f"{was.verdict} in the baseline; the new run has no result of it.",
+            f"{verdict_word(was.verdict)} in the baseline; the new run has no result of it.",
         )
     if was is None or (was_tried(now) and not was_tried(was)):
         return "new", _new(was, now)
@@ -111,10 +111,10 @@ def _is_flaky(was: ResultRecord, now: ResultRecord) -> bool:
 def _new(was: ResultRecord | None, now: ResultRecord) -> str:
     before = "not in the baseline"
     if was is not None:
-        word = "skipped" if was.verdict == "skip" else was.verdict
+        word = "skipped" if was.verdict == "skip" else verdict_word(was.verdict)
         before = f"{word} before ({short(was.reason)})"
     mark = " (unexpected)" if now.unexpected else ""
-    return f"{before}, now {now.verdict}{mark}{_why(now)}"
+    return f"{before}, now {verdict_word(now.verdict)}{mark}{_why(now)}"
 
 
 def _change(was: ResultRecord, now: ResultRecord) -> tuple[DifferenceKind, str] | None:
@@ -125,14 +125,16 @@ def _change(was: ResultRecord, now: ResultRecord) -> tuple[DifferenceKind, str] 
         return _moved(was, now)
     if was.unexpected != now.unexpected:
         mark = f"unexpected{_why(now)}" if now.unexpected else "expected."
-        return "changed", f"still {now.verdict}, now {mark}{_expectation(now)}"
+        return "changed", f"still {verdict_word(now.verdict)}, now {mark}{_expectation(now)}"
     details = _other_details(was, now)
-    return ("changed", f"still {now.verdict}, {details}") if details else None
+    return ("changed", f"still {verdict_word(now.verdict)}, {details}") if details else None
 
 
 def _moved(was: ResultRecord, now: ResultRecord) -> tuple[DifferenceKind, str]:
     """The change to another verdict or other wrong outputs. Only a pass counts as fixed."""
-    before, after = (" ".join(filter(None, (r.verdict, where_wrong(r)))) for r in (was, now))
+    before, after = (
+        " ".join(filter(None, (verdict_word(r.verdict), where_wrong(r)))) for r in (was, now)
+    )
     moved = f"{before} before, now {after}"
     if not was_tried(now):
         return "vanished", f"{moved}: {short(now.reason)}"
@@ -158,7 +160,8 @@ def _why(result: ResultRecord) -> str:
 def _expectation(result: ResultRecord) -> str:
     known = result.expectation
     if result.unexpected and known is not None:
-        return f" The expectation is {known.verdict} ({clean(known.file, 200)}:{known.line})."
+        place = f"{clean(known.file, 200)}:{known.line}"
+        return f" The expectation is {verdict_word(known.verdict)} ({place})."
     if result.verdict == "pass" or result.unexpected:
         return ""
     if known is None:
@@ -194,7 +197,7 @@ def _other_details(was: ResultRecord, now: ResultRecord) -> str | None:
 
 
 def _how(result: ResultRecord) -> str:
-    words = {"ran": "it ran", "rejected": "rejected", "timed_out": "timed out"}
+    words = {"ran": "it ran", "rejected": "refused", "timed_out": "timed out"}
     stage = f" at {result.stage}" if result.stage else ""
     return words.get(result.outcome, result.outcome) + stage
 

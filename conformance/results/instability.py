@@ -9,14 +9,14 @@ from typing import Final
 from conformance.base.text import one_line
 from conformance.base.words import listed
 from conformance.results.records import InstabilityRecord
-from conformance.results.verdicts import VERDICTS
+from conformance.results.verdicts import VERDICTS, verdict_word
 
 #: The number of results that are described one by one.
 _EXAMPLES: Final = 3
 
 
 #: What a number of unstable results with a verdict is called.
-_NOUNS: Final = {"wrong": "wrong result", "accepted": "accepted call", "unsupported": "rejection"}
+_NOUNS: Final = {"wrong": "wrong result", "accepted": "accepted call", "unsupported": "refusal"}
 
 
 def _counted(number: int, verdict: str) -> str:
@@ -50,6 +50,7 @@ def instability_examples(records: Sequence[InstabilityRecord]) -> Iterator[str]:
     """A line for each of the first results that did not repeat, and the number of the others."""
     for record in records[:_EXAMPLES]:
         after = f", after {record.before}" if record.before else ""
-        yield f"{record.verdict} in {record.case}{after}: {one_line(record.message, 500)}"
+        said = one_line(record.message, 500)
+        yield f"{verdict_word(record.verdict)} in {record.case}{after}: {said}"
     if len(records) > _EXAMPLES:
         yield f"and {len(records) - _EXAMPLES:,} more; the results file has all"

@@ -40,13 +40,13 @@ class PartRow:
 
 
 SHOWN: Final[Mapping[ScorePart, PartRow]] = {
-    "right": PartRow("right", "computed correctly or rejected, as the contract demands", "pass"),
+    "right": PartRow("right", "computed correctly or refused, as the contract demands", "pass"),
     "rejected": PartRow(
-        "rejected", "rejected, with an error, although it must compute", "unsupported"
+        "refused", "refused, with an error, although it must compute", "unsupported"
     ),
     "accepted": PartRow(
         "accepted or elsewhere",
-        "ran although it must be rejected (its values correct or not comparable), or ran on "
+        "ran although it must be refused (its values correct or not comparable), or ran on "
         "another execution provider",
         "accepted",
     ),
@@ -66,7 +66,7 @@ SHOWN: Final[Mapping[ScorePart, PartRow]] = {
 _BY_GROUP: Final[Mapping[str, ScorePart]] = {
     "no result": "none",
     "result, no error": "accepted",
-    "rejected": "rejected",
+    "refused": "rejected",
     "correct": "right",
 }
 

@@ -87,10 +87,10 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
         ),
         VerdictRow(
             "accepted",
-            "it ran a call that must be rejected; harmless if the values are nevertheless correct, "
+            "it ran a call that must be refused; harmless if the values are nevertheless correct, "
             "a silent failure if they are wrong",
             group="result, no error",
-            deed="accepts a call that it must reject",
+            deed="accepts a call that it must refuse",
             sign="!",
             style="red",
             demands=("rejects",),
@@ -106,10 +106,10 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
         ),
         VerdictRow(
             "unsupported",
-            "it rejected, with an error, a call that must compute; red only where the contract is "
+            "it refused, with an error, a call that must compute; red only where the contract is "
             "specified",
-            group="rejected",
-            deed="rejects a call that it must compute",
+            group="refused",
+            deed="refuses a call that it must compute",
             sign="○",
             style="yellow",
             red="specified",
@@ -117,7 +117,7 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
         ),
         VerdictRow(
             "pass",
-            "as the contract demands; a rejection whose message names none of the contract's words "
+            "as the contract demands; a refusal whose message names none of the contract's words "
             "is marked vague",
             group="correct",
             deed="behaves as required",
@@ -139,6 +139,11 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
 
 VERDICTS: Final[tuple[Verdict, ...]] = tuple(TABLE)
 """All verdicts, worst first."""
+
+
+def verdict_word(verdict: str) -> str:
+    """What people read for a verdict: ``refused`` for ``unsupported``, the key in files."""
+    return "refused" if verdict == "unsupported" else verdict
 
 
 def without_zeros(

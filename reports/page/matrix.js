@@ -235,7 +235,7 @@ class Matrix {
     const symptomOf = (i) => {
       const results = selection.columns.map((column) => cells.cases[i].results[column]).filter(Boolean);
       const dead = results.filter((result) => result.look.part === "none");
-      return [...new Set(dead.map((result) => [result.look.verdict, result.symptom].filter(Boolean).join(", ")))].join("; ");
+      return [...new Set(dead.map((result) => [result.look.word, result.symptom].filter(Boolean).join(", ")))].join("; ");
     };
     const groups = new Map();
     for (const i of matching) {
@@ -394,11 +394,11 @@ class Matrix {
       const control = make(
         `button.v.tally.${worst.colour}.${marks[mark] ? mark : ""}`,
         icon(worst.drawing),
-        make("span", worst.verdict),
+        make("span", worst.word),
         make("small", notes.flatMap((note, i) => [i > 0 && " ", make("span", note, i < notes.length - 1 && make("span.dot", "\u00a0·"))])),
       );
-      const parts = this.cells.verdicts.filter((name) => verdicts[name]);
-      control.title = [...parts.map((name) => `${verdicts[name]} ${name}`), presents && `${presents} only in presents`].filter(Boolean).join(", ");
+      const parts = Object.entries(this.cells.verdicts).filter(([name]) => verdicts[name]);
+      control.title = [...parts.map(([name, word]) => `${verdicts[name]} ${word}`), presents && `${presents} only in presents`].filter(Boolean).join(", ");
       return make("td", this.#cell(control, first, column), number < total && this.#bar(colours, total));
     });
   }
@@ -440,11 +440,11 @@ class Matrix {
     const tds = this.selection.columns.map((column) => {
       const result = one.results[column];
       if (!result) return make("td.none", "no result");
-      const { verdict, colour, drawing, mark, note, ended_by: ending, flags } = result.look;
+      const { word, colour, drawing, mark, note, ended_by: ending, flags } = result.look;
       const control = make(
         `button.v.${colour}.${mark}`,
         icon(drawing),
-        make("span", verdict),
+        make("span", word),
         (note || ending) && make("i", note || ending),
         flags.map((flag) => make("i", flag)),
         mark && make("b", mark),
@@ -510,9 +510,9 @@ class Matrix {
                 const i = at.get(`${line}\n${label}`);
                 const result = i == null ? null : cells.cases[i].results[column];
                 if (!result) return make("td");
-                const { verdict, colour, drawing, mark, note } = result.look;
+                const { word, colour, drawing, mark, note } = result.look;
                 const control = make(`button.v.${colour}.${mark}`, icon(drawing));
-                const words = `${verdict}${note && ` (${note})`}${mark && `, ${mark}`}: ${line}, ${label}`;
+                const words = `${word}${note && ` (${note})`}${mark && `, ${mark}`}: ${line}, ${label}`;
                 control.setAttribute("aria-label", words);
                 control.title = words;
                 return make("td", this.#cell(control, i, column));

@@ -3,15 +3,15 @@
 
 const OUTCOMES = {
   ran: "It ran.",
-  rejected: "It was rejected",
+  rejected: "It was refused",
   crashed: "The process died.",
   timed_out: "It did not answer in time.",
   unavailable: "It could not be tried.",
 };
 const DEMANDS = {
   computes: "must compute the correct values",
-  rejects: "must be rejected, with an error that names the cause",
-  either: "must compute the correct values or be rejected",
+  rejects: "must be refused, with an error that names the cause",
+  either: "must compute the correct values or be refused",
 };
 
 let pendingReports;
@@ -69,7 +69,7 @@ class Details {
     const from = expected && make("span.gone", ` (${expected.file}, line ${expected.line})`);
     const note = unexpected
       ? expected
-        ? ["Unexpected: the expectation is ", make("b", expected.verdict), from, ". "]
+        ? ["Unexpected: the expectation is ", make("b", this.cells.verdicts[expected.verdict]), from, ". "]
         : ["Unexpected: no expectation covers this."]
       : ["Known defect: "];
     const page = expected && findingBox(expected.link);
@@ -99,8 +99,8 @@ class Details {
     const items = columns.map((other, i) => {
       const result = about.results[other];
       if (!result) return make("li", make("span.v.skip", make("bdi", versions[i]), make("small", "no result")));
-      const { verdict, colour, drawing, mark } = result.look;
-      const link = make(`a.v.${colour}.${mark}`, make("bdi", versions[i]), icon(drawing), make("small", verdict));
+      const { word, colour, drawing, mark } = result.look;
+      const link = make(`a.v.${colour}.${mark}`, make("bdi", versions[i]), icon(drawing), make("small", word));
       link.href = formatAddress({ ...emptyQuery(), anchor: `${about.id}@${cells.targets[other].label}` });
       link.dataset.column = other;
       if (other === column) link.setAttribute("aria-current", "true");
@@ -207,7 +207,7 @@ class Details {
         ["source", link(source)],
         ["disputed by", disputed && link(disputed)],
         ["other readings", readings?.length > 0 && make("bdi", readings.join(", "))],
-        ["rejection names", demands !== "computes" && mentions.length > 0 && make("bdi", `one of: ${mentions.join(", ")}`)],
+        ["refusal names", demands !== "computes" && mentions.length > 0 && make("bdi", `one of: ${mentions.join(", ")}`)],
       ]),
     ];
   }

@@ -222,8 +222,8 @@ function verdictsDiffer(results) {
 /** The dtypes with each verdict, `float32 float16 pass`; none if all have the same. */
 function dtypesApart(looks) {
   const byVerdict = new Map();
-  for (const [dtype, { verdict }] of looks) byVerdict.set(verdict, [...(byVerdict.get(verdict) ?? []), dtype]);
-  return byVerdict.size > 1 ? [...byVerdict].map(([verdict, dtypes]) => `${dtypes.join(" ")} ${verdict}`) : [];
+  for (const [dtype, { word }] of looks) byVerdict.set(word, [...(byVerdict.get(word) ?? []), dtype]);
+  return byVerdict.size > 1 ? [...byVerdict].map(([word, dtypes]) => `${dtypes.join(" ")} ${word}`) : [];
 }
 
 /** Compares two sort keys, lists of numbers, for `Array.sort`. */

@@ -90,4 +90,4 @@ def test_known_rejections_are_not_defects(gqa: Gqa) -> None:
     wanted = "bounds_attributes/local_window_size[dtype=float32,local_window_size=4294967297]"
     refused = "power/many_keys_alike[dtype=bfloat16]"
     assert "1 result, 0 unexpected, 1 known failure\n" in gqa("run", wanted).out
-    assert "1 result, 0 unexpected, 1 known rejection\n" in gqa("run", refused).out
+    assert "1 result, 0 unexpected, 1 known refusal\n" in gqa("run", refused).out

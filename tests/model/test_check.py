@@ -271,7 +271,7 @@ def test_what_the_model_itself_does_is_pinned_too(check: Check, tmp_path: Path) 
     check(file, "--expect", str(pins), "--write-expect", str(pins))
     file.write_bytes(graph_of(KINDS[0]).SerializeToString())
     done = check(file, "--expect", str(pins))
-    assert f"Better than pinned as unsupported in {pins}:3: " in done.out
+    assert f"Better than pinned as refused in {pins}:3: " in done.out
     again = check(file, "--expect", str(pins), "--write-expect", str(pins))
     assert "Pinned:  0 results" in again.out
 

@@ -225,7 +225,7 @@ def test_a_row_shows_the_dtypes_apart_where_they_differ(show: Open, tmp_path: Pa
         for one in about
     ]
     tab = show(render([of_results(tmp_path / "a", results, about)]))
-    told = "unsupported float32 float16 pass · bfloat16 unsupported · 2 of 6 tried"
+    told = "refused float32 float16 pass · bfloat16 refused · 2 of 6 tried"
     assert words(cell(tab, "t/a")).startswith(told)
     assert words(cell(tab, "t/b")) == "pass all 8 cases"
 

@@ -132,7 +132,7 @@ def test_messages_are_told_apart_after_a_long_common_beginning() -> None:
     texts = [f"{common}Status Message: {what} is wrong." for what in ("key", "value", "key")]
     found = sentences(*(unexpected(n, "unsupported", message=m) for n, m in enumerate(texts)))
     assert [number for number, _ in found] == [2, 1]
-    quoted = found[0][1].removeprefix(f"unsupported at run on {TARGET}: … ")
+    quoted = found[0][1].removeprefix(f"refused at run on {TARGET}: … ")
     assert f" {quoted}" in f"{common}Status Message: key is wrong".replace("2", "N")
     assert quoted.endswith(" Status Message: key is wrong")
 
@@ -140,5 +140,5 @@ def test_messages_are_told_apart_after_a_long_common_beginning() -> None:
 def test_the_stage_is_named_if_all_have_it_and_makes_no_other_cause() -> None:
     stages = ("run", "run", "load")
     three = [unexpected(0, "unsupported", stage=each, message="no kernel") for each in stages]
-    assert sentences(*three[:2]) == [(2, f"unsupported at run on {TARGET}: no kernel")]
-    assert sentences(*three) == [(3, f"unsupported on {TARGET}: no kernel")]
+    assert sentences(*three[:2]) == [(2, f"refused at run on {TARGET}: no kernel")]
+    assert sentences(*three) == [(3, f"refused on {TARGET}: no kernel")]

@@ -37,7 +37,7 @@ from conformance.results.records import (
     WrongShape,
 )
 from conformance.results.table import Table, tabulate
-from conformance.results.verdicts import VERDICTS
+from conformance.results.verdicts import VERDICTS, verdict_word
 
 TABLES = tables(__file__)
 
@@ -100,7 +100,7 @@ def test_a_changed_verdict(tmp_path: Path, kind: str, verdicts: str) -> None:
         assert (change.case, change.target) == ("t/c", NEW)
         assert (change.before is None, change.after is None) == (before is None, after is None)
         for verdict in filter(None, (before, after)):
-            assert verdict in change.sentence or verdict == "skip"
+            assert verdict_word(verdict) in change.sentence or verdict == "skip"
         assert found.cases.keys() == {"t/c"}
     # A new crash is unexpected, and a result less is a smaller total.
     assert found.worse == (kind in ("broken", "vanished") or verdicts in ("skip crash", "skip -"))
@@ -140,7 +140,7 @@ def test_details_that_vary_between_runs_are_no_change(before: str, after: str) -
 @pytest.mark.parametrize(("before", "after"), TABLES["other"])
 def test_another_message_is_a_change(before: str, after: str) -> None:
     pair = was("unsupported", message=before), now("unsupported", message=after)
-    told = f"still unsupported, with another message: {after}."
+    told = f"still refused, with another message: {after}."
     assert difference(*pair) == ("changed", told)
 
 
@@ -212,7 +212,7 @@ def test_wrong_numbers(before: dict[str, Any], after: dict[str, Any], says: str 
         ("pass", {"hazard": NAN}, {}, "still pass, without the hazard of before"),
         ("pass", {"hazard": NAN}, {"hazard": "Another."}, None),
         ("pass", REJECTED, {**REJECTED, "vague": True}, "now names none of the contract's words"),
-        ("pass", REJECTED, {**REJECTED, "stage": "run"}, "at load before, now rejected at run"),
+        ("pass", REJECTED, {**REJECTED, "stage": "run"}, "at load before, now refused at run"),
     ],
 )
 def test_a_verdict_stays_and_another_thing_changes(

@@ -53,6 +53,7 @@ from conformance.results.verdicts import (
     is_silent_failure,
     ranks_as,
     severity,
+    verdict_word,
     worst,
 )
 from conformance.run.recording import result_record
@@ -230,7 +231,7 @@ def _shown(tmp_path: Path, *results: ResultRecord) -> str:
 def test_the_terminal_has_a_column_for_each(tmp_path: Path) -> None:
     text = _shown(tmp_path, *map(_result, VERDICTS))
     for row in TABLE.values():
-        head = f"{row.sign} {row.name}"
+        head = f"{row.sign} {verdict_word(row.name)}"
         must(head in text, "conformance/cli/terminal.py", f"the table has no column '{head}'")
     assert "only in presents" not in text
     presents = _result("wrong").model_copy(update={"wrong_outputs": ("presents",)})
@@ -264,7 +265,11 @@ def test_the_markdown_counts_each_and_all_silent_failures(joined: Table) -> None
     results = text.partition("## Results\n")[2]
     head = next(line for line in results.splitlines() if "| target" in line)
     for verdict in VERDICTS:
-        must(f" {verdict} |" in head, "conformance/report/markdown.py", f"no column of {verdict}")
+        must(
+            f" {verdict_word(verdict)} |" in head,
+            "conformance/report/markdown.py",
+            f"no column of {verdict}",
+        )
     assert "## Silently wrong results: 2" in text
 
 

@@ -119,7 +119,7 @@ def test_good_answers() -> None:
             ({**RAN, "runs": [[{"output": name}, {"output": "b"}]] * 2}, "runs.0.0.output is ")
             for name in ("/etc/passwd", "a/b", ".a", "", "a\nb")
         ),
-        ({**REJECTED, "step": 2}, "rejects step 2 of a case with 2"),
+        ({**REJECTED, "step": 2}, "refuses step 2 of a case with 2"),
         ({**REJECTED, "stage": "compile"}, 'stage is "compile"'),
         ({**UNAVAILABLE, "reason": ""}, "reason"),
         (COMPILING, "it says more than once that it is compiling"),

@@ -58,7 +58,7 @@ def test_no_word_of_counts_is_cut_in_a_terminal(desk: Desk, columns: int, no_col
     assert start
     table = plain[start.start() :].partition("reason")[0]
     assert "…" not in table
-    for word in ("three", "unsupported", "pass", "unexpected", "all"):
+    for word in ("three", "refused", "pass", "unexpected", "all"):
         assert word in table, word
     assert bool(re.search(r"\x1b\[(?:\d+;)*3\dm", text)) is not no_color
     assert "6 results, 3 unexpected" in plain
@@ -68,10 +68,10 @@ def test_in_ci_the_output_is_plain(desk: Desk) -> None:
     arguments = ("run", "three.yaml", "--ep", desk.runner("rejects"))
     done = desk.gqa(*arguments, environment={"CI": "1", "COLUMNS": "40", "TERM": "dumb"})
     assert "\x1b" not in done.both
-    assert "theme  ○ unsupported  ✓ pass  unexpected" in done.out
+    assert "theme  ○ refused  ✓ pass  unexpected" in done.out
     progress = done.err.splitlines()
     assert len(progress) <= 10
-    assert progress[-1] == "3/3  1 unsupported, 2 pass"
+    assert progress[-1] == "3/3  1 refused, 2 pass"
 
 
 # gqa diff

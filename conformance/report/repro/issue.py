@@ -14,7 +14,7 @@ from conformance.report.repro.escaping import code, fence_around, inline, link
 from conformance.report.repro.reproduction import ReproductionProgram
 from conformance.results.records import CaseRecord, ResultRecord, TargetRecord, contract_of
 from conformance.results.shareable import shared_command
-from conformance.results.verdicts import TABLE, Verdict
+from conformance.results.verdicts import TABLE, Verdict, verdict_word
 from conformance.results.wrong_outputs import only_presents, wrong_in
 
 
@@ -62,7 +62,7 @@ def issue_parts(
         lines += ["", f"{fence}text", message, fence]
     lines += _worst(result)
     if elsewhere:
-        others = ", ".join(f"{inline(name)} {verdict}" for name, verdict in elsewhere)
+        others = ", ".join(f"{inline(name)} {verdict_word(verdict)}" for name, verdict in elsewhere)
         lines += ["", f"The same call on other targets: {others}."]
     lines += ["", "## Expected result", "", _should(contract_of(case, result))]
     if result.expectation and (finding := alone(result.expectation.link)):
@@ -111,8 +111,8 @@ def _should(contract: Contract) -> str:
         "computes": "The runtime computes the values that the operator's documentation defines. "
         "Expected values are those of a float64 reference; the error budgets are derived from the "
         "types and magnitudes.",
-        "rejects": "The runtime rejects the call, with an error that says what is wrong.",
-        "either": "The runtime computes the right values, or rejects the call.",
+        "rejects": "The runtime refuses the call, with an error that says what is wrong.",
+        "either": "The runtime computes the right values, or refuses the call.",
     }[contract.demands]
     why = f" {inline(contract.why)}" if contract.why else ""
     basis = "Source" if contract.demands == "either" else contract.basis.capitalize()

@@ -49,6 +49,7 @@ from conformance.results.records import (
     TargetRecord,
     contract_of,
 )
+from conformance.results.verdicts import verdict_word
 from conformance.targets.catalogue import StandaloneProgram, device_word, entry_of, script_of
 
 #: The placeholder for the data in a template.
@@ -336,7 +337,7 @@ def _head(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> Itera
     attributes = ", ".join(f"{name} {value}" for name, value in case.call.attributes.items())
     yield f"call:     {one_line(attributes) or 'no attributes'}"
     yield f"expected: {_EXPECTED[contract.demands]}"
-    yield f"seen:     {result.verdict}: {one_line(result.reason, 400)}"
+    yield f"seen:     {verdict_word(result.verdict)}: {one_line(result.reason, 400)}"
     if result.hazard:
         yield f"hazard:   {one_line(result.hazard, 400)}"
     yield from _caveats(case, result)
