@@ -148,6 +148,7 @@ GRAPHS = {
     "crossed": graph(
         WINDOW, Layer(), Layer(borrows=1, attributes={"local_window_size": 8}), Layer(borrows=0)
     ),
+    "scale of 1": graph(*[Layer(attributes={"scale": 1.0})] * 2),
     "heads of 8": graph(*[Layer(size=8, kv_heads=1)] * 2, with_tables=[turned(width=8)]),
 }
 
@@ -228,22 +229,35 @@ NORMED = Layer(size=32, attributes={"do_rotary": 0})
 
 def _insert(model: onnx.ModelProto, name: str, order: Sequence[str]) -> None:
     """Put norms and rotations after a projection."""
-    at = next(n for n, node in enumerate(model.graph.node) if name in node.output)
-    attention = model.graph.node[-1]
     last = name
     for step, what in enumerate(order):
         made = f"{name}.{step}"
+        if what == "by_hand":  # x · cos + (−x) · sin stands for what exporters write
+            parts = [("Cos", ["angles"]), ("Sin", ["angles"]), ("Neg", [last])]
+            parts += [("Mul", [last, f"{made}.Cos"]), ("Mul", [f"{made}.Neg", f"{made}.Sin"])]
+            outputs = [f"{made}.{kind}" for kind, _ in parts[:-1]] + [f"{made}.turned"]
+            nodes = [
+                helper.make_node(kind, inputs, [output], name=output)
+                for (kind, inputs), output in zip(parts, outputs, strict=True)
+            ]
+            nodes.append(helper.make_node("Add", outputs[-2:], [made], name=made))
+            place = next(n for n, node in enumerate(model.graph.node) if last in node.output) + 1
+            for one in reversed(nodes):
+                model.graph.node.insert(place, one)
+            last = made
+            continue
         rest = {"norm": ["weight"], "rotary": ["position_ids", "cos", "sin"]}[what]
         kind = {"norm": "SimplifiedLayerNormalization", "rotary": "RotaryEmbedding"}[what]
         domain = {"norm": "", "rotary": "com.microsoft"}[what]
         node = helper.make_node(kind, [last, *rest], [made], domain=domain, name=made)
-        model.graph.node.insert(at + 1 + step, node)
+        at = next(n for n, each in enumerate(model.graph.node) if last in each.output)
+        model.graph.node.insert(at + 1, node)
         last = made
     attention = model.graph.node[-1]
     attention.input[:] = [last if each == name else each for each in attention.input]
     there = {tensor.name for tensor in model.graph.initializer}
     cos, sin = turned(width=32)
-    values = {"cos": cos, "sin": sin, "weight": np.ones(32, np.float32)}
+    values = {"angles": cos, "cos": cos, "sin": sin, "weight": np.ones(32, np.float32)}
     model.graph.initializer.extend(
         numpy_helper.from_array(array, each) for each, array in values.items() if each not in there
     )

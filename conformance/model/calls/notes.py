@@ -182,6 +182,8 @@ class _Compared:
             if wanted is not None and not isclose(has, wanted, rel_tol=1e-3):
                 but = ", unless the graph multiplies queries before" if name == "scale" else ""
                 is_of = f"config.json has a {name} of {wanted:g}"
+                if name == "scale":
+                    is_of = f"By config.json, the scale is {wanted:g}"
                 yield f"{is_of}, and {{layers}} {{have}} {has:.6g}{but}."
         yield from self._on_source()
         yield from self._on_family()
@@ -209,14 +211,19 @@ class _Compared:
         yield "head_size", expected.head_size, fields["head_size"]
         yield "softcap", expected.softcap, fields.get("softcap") or 0.0
         in_norm = fields.get("qk_norm") or self.how.scaled  # a norm often takes the scale over
-        is_told = not in_norm and (self.is_whole or not expected.scale_of_family)
-        yield "scale", expected.scale if is_told else None, self._scale
+        of_family = expected.scale_of_family
+        is_told = not in_norm and of_family is not None and (self.is_whole or not of_family)
+        yield "scale", (expected.scale or self._plain_scale) if is_told else None, self._scale
         if (width := self._width(tables)) and self.how.rotates and not is_still(tables):
             yield "rotated share of a head", expected.share, width / fields["head_size"]
 
     @property
     def _scale(self) -> float:
-        return float(self.form.fields.get("scale") or self.form.fields["head_size"] ** -0.5)
+        return float(self.form.fields.get("scale") or self._plain_scale)
+
+    @property
+    def _plain_scale(self) -> float:
+        return float(self.form.fields["head_size"] ** -0.5)
 
     def _width(self, tables: Sequence[RotaryTables]) -> int:
         """The number of elements of a head that rotate, 0 if it is not known."""
@@ -259,7 +266,7 @@ class _Compared:
             )
         if expected.rotates and how.rotates is False:
             yield "config.json rotates in {layers}, and neither the node nor the graph does."
-        if not expected.rotates or not how.rotates or is_still(tables):
+        if not expected.rotates or how.interleaved is None or is_still(tables):
             return
         style = "pairs" if how.interleaved else "halves"
         if expected.style not in ("", style):
@@ -268,8 +275,8 @@ class _Compared:
                 f"config.json is of a {model_type}, which rotates {words[expected.style]}, and"
                 f" {{layers}} rotate{{s}} {words[style]} (rotary_interleaved {how.interleaved:d})."
             )
-        plain = expected.scale or self.form.fields["head_size"] ** -0.5
-        multiplied = self._scale / plain if how.scaled is False and not how.norm else None
+        wanted = expected.scale or self._plain_scale
+        multiplied = self._scale / wanted if how.scaled is False and not how.norm else None
         yield from table_contradictions(expected, tables, self._width(tables), multiplied)
 
 

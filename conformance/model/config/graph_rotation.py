@@ -30,6 +30,10 @@ _KINDS: Final = {
     **dict.fromkeys(("RMSNormalization", "LpNormalization"), "norm"),
     "RotaryEmbedding": "rotary", "Mul": "scaled", "Div": "scaled", "Add": "bias",
 }  # fmt: skip
+#: What a rotation is written with that is not the operator, and what its cosines and sines are.
+_SUMS: Final = frozenset(("Add", "Sub", "Concat"))
+_BY_HAND: Final = frozenset((*_SUMS, "Mul", "Neg", "Slice", *_PASSING))
+_ANGLES: Final = frozenset(("Cos", "Sin", "Gather"))
 _PRODUCTS: Final = frozenset(("MatMul", "MatMulNBits", "Gemm", "FusedMatMul", "MatMulBnb4"))
 
 
@@ -48,9 +52,10 @@ class RotaryTables:
 class Preparation:
     """What is done to queries and keys between their projections and their products.
 
-    ``rotates``: by the node or by a RotaryEmbedding before it; ``interleaved`` and ``tables``, the
-    names of its cosines and sines, are those of the rotation. ``norm``: ``before`` or ``after`` the
-    rotation, "" for none. ``scaled``: something is multiplied by a constant. None: not known.
+    ``rotates``: by the node or before it; ``interleaved`` and ``tables``, the names of its cosines
+    and sines, are those of a rotation by the node or by a RotaryEmbedding. ``norm``: ``before`` or
+    ``after`` the rotation, "" for none. ``scaled``: something is multiplied by a constant. None:
+    not known.
     """
 
     rotates: bool | None
@@ -92,7 +97,7 @@ class RotationReader:
             orders[0].append("rotary")
             tables = node.inputs.get("cos_cache", ""), node.inputs.get("sin_cache", "")
             interleaved = rotary == "interleaved"
-        elif is_known and turning is not None:
+        elif is_known and turning is not None and turning.op_type == "RotaryEmbedding":
             cos, sin = (*turning.input, "", "", "")[
                 1 if turning.domain in ("", "ai.onnx") else 2 :
             ][:2]
@@ -117,11 +122,31 @@ class RotationReader:
                 return path[::-1]
             data = [each for each in node.input if each and each not in self._fixed]
             kind = _KINDS.get(node.op_type)
-            if kind is None or (kind in ("bias", "scaled") and len(data) != 1):
+            if node.op_type in _SUMS and len(data) > 1:
+                kind, data = "rotary", self._rotated_by_hand(name)
+            if kind is None or (kind in ("bias", "scaled", "rotary") and not data):
                 return None
             path.append((kind, node))
             name = data[0] if data else ""
         return None
+
+    def _rotated_by_hand(self, name: str) -> list[str]:
+        """The value that sums of products with cosines and sines rotate; none if these are not."""
+        rotated, angles, left, seen = set[str](), 0, [name], {name}
+        while left:
+            value = left.pop()
+            node = self._model.makers.get(value)
+            if node is None or node.op_type not in _BY_HAND:
+                is_angle = node is not None and node.op_type in _ANGLES
+                angles += is_angle
+                if not is_angle:
+                    rotated.add(value)
+                continue
+            number = 2 if node.op_type == "Mul" else None if node.op_type in _SUMS else 1
+            inputs = {each for each in node.input[:number] if each not in self._fixed} - seen
+            left += inputs
+            seen |= inputs
+        return [*rotated] if len(rotated) == 1 and angles else []
 
     def tables(self, names: tuple[str, str] | None) -> list[RotaryTables]:
         """The tables with the names of cosines and sines; none if they cannot be read.
