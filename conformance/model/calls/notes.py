@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isclose
-from typing import Any, Final
+from typing import Any
 
 from conformance.base.words import listed
 from conformance.graph.nodes import ATTENTION, is_attention
@@ -19,9 +19,6 @@ from conformance.model.config.graph_rotation import Preparation, RotaryTables, R
 from conformance.model.config.layers import ExpectedLayer
 from conformance.model.config.table_notes import is_still, table_contradictions
 from conformance.model.rewriting.dense_nodes import is_rewritten
-
-#: The smallest heads of models that people use.
-_LEAST_SIZE: Final = 32
 
 
 @dataclass(frozen=True)
@@ -117,13 +114,12 @@ def _contradictions(
     reader = RotationReader(model)
     kinds = {node.op_type for node in nodes_in(model.proto.graph)}
     has_norms = any("Normalization" in kind or kind == "ReduceMean" for kind in kinds)
-    is_whole = has_norms and all(g.form.fields["head_size"] >= _LEAST_SIZE for g in groups)
     told: dict[str, set[int]] = {}
     for form, node in [(group.form, node) for group in groups for node in group.nodes]:
         if (layer := expected.get(node.layer)) is not None:
             how = reader.preparation(node, form.fields.get("rotary") or "none")
             source = layer_of.get(node.source or "")
-            one = _Compared(layer, form, node.layer, source, how, configuration, is_whole)
+            one = _Compared(layer, form, node.layer, source, how, configuration, has_norms)
             for text in one.contradictions(windows, reader.tables(how.tables)):
                 told.setdefault(text, set()).add(node.layer)
     for text, layers in sorted(told.items(), key=lambda item: min(item[1])):
@@ -159,9 +155,8 @@ def _expected(groups: Sequence[Group], configuration: Configuration) -> Mapping[
 class _Compared:
     """A node of the graph and what config.json says of its layer.
 
-    ``source`` is the layer whose cache the node reads. ``is_whole``: the graph has norms, and heads
-    of a usual size. Another one is a part or a sketch of a model, to which not all that is known of
-    its family applies.
+    ``source`` is the layer whose cache the node reads. ``has_norms``: the graph has some. One
+    without is a sketch of a model, to which not all that is known of its family applies.
     """
 
     expected: ExpectedLayer
@@ -170,7 +165,7 @@ class _Compared:
     source: int | None
     how: Preparation
     configuration: Configuration
-    is_whole: bool
+    has_norms: bool
 
     def contradictions(self, windows: set[int], tables: Sequence[RotaryTables]) -> Iterator[str]:
         """Sentences with ``{layers}``, ``{have}`` and ``{s}`` to be filled in.
@@ -210,9 +205,10 @@ class _Compared:
         yield "kv_num_heads", None if is_repeated else kv_heads, fields["kv_num_heads"]
         yield "head_size", expected.head_size, fields["head_size"]
         yield "softcap", expected.softcap, fields.get("softcap") or 0.0
-        in_norm = fields.get("qk_norm") or self.how.scaled  # a norm often takes the scale over
-        of_family = expected.scale_of_family
-        is_told = not in_norm and of_family is not None and (self.is_whole or not of_family)
+        # A norm, or the scaling of rotary positions, often takes the scale over.
+        scaled = expected.scale is None and expected.rotation and expected.rotation.scaling
+        elsewhere = fields.get("qk_norm") or self.how.scaled or scaled
+        is_told = not elsewhere and expected.scale_is_known
         yield "scale", (expected.scale or self._plain_scale) if is_told else None, self._scale
         if (width := self._width(tables)) and self.how.rotates and not is_still(tables):
             yield "rotated share of a head", expected.share, width / fields["head_size"]
@@ -245,11 +241,11 @@ class _Compared:
         fields, wanted, has = self.form.fields, self.expected.norm, self.how.norm
         whose = f"config.json is of a {self.configuration.model_type}, whose"
         sink = bool(fields.get("head_sink") or fields.get("smooth_softmax", 0) > 0)
-        if self.is_whole and self.expected.sink not in (None, sink):
+        if self.has_norms and self.expected.sink not in (None, sink):
             yield f"{whose} {{layers}} {{have}} {'no' if sink else 'a'} sink, unlike the graph's."
         both_rotate = self.expected.rotates and self.how.rotates
         is_same = wanted == has or (wanted and has and (wanted == "either" or not both_rotate))
-        if wanted is not None and has is not None and not is_same and (self.is_whole or has):
+        if wanted is not None and has is not None and not is_same and (self.has_norms or has):
             yield (
                 f"{whose} queries and keys are {_normalised(wanted)}, and in {{layers}} they are"
                 f" {_normalised(has)}."

@@ -36,8 +36,7 @@ class ExpectedLayer:
     ``mixer``: what it has in place of this operator's attention, "" for attention. ``window`` is
     the number of tokens of its local window, 0 for none; with ``maybe_window`` only some of the
     layers have it. ``source`` is the layer whose cache it reads. ``scale`` multiplies the products
-    of query and key, if it is another than that of the head size; ``scale_of_family``: config.json
-    leaves it to the family, which is known. ``softcap`` is 0 for none.
+    of query and key, if it is another than that of the head size. ``softcap`` is 0 for none.
     ``norm`` is that of :class:`Family`. ``rotates`` is about queries and keys; ``rotation`` has
     their angles, ``base`` those of the unscaled ones, and ``share`` is the part of the head that
     rotates. ``rotation_set`` is the setting that says that the layer does not rotate.
@@ -51,7 +50,7 @@ class ExpectedLayer:
     maybe_window: bool = False
     source: int | None = None
     scale: float | None = None
-    scale_of_family: bool | None = False
+    scale_is_known: bool = True
     softcap: float | None = None
     sink: bool | None = None
     norm: str | None = None
@@ -209,7 +208,7 @@ class _Attention:
             maybe_window=not family.is_known and not _KNOW_KINDS & config.keys(),
             source=source,
             scale=self._scale(head_size),
-            scale_of_family=self._scale_of_family(),
+            scale_is_known=self._scale_is_known(),
             softcap=number(config, "attn_logit_softcapping") or (0.0 if family.is_known else None),
             sink=self._sink(),
             norm=family.norm if has_norm else "",
@@ -245,14 +244,12 @@ class _Attention:
             return (number(config, "mup_attn_multiplier") or 1.0) / head_size
         return scalar**-0.5 if scalar else number(config, "multiplier")
 
-    def _scale_of_family(self) -> bool | None:
-        config, family = self.config, self.family
+    def _scale_is_known(self) -> bool:
+        config = self.config
         is_set = number(config, "query_pre_attn_scalar") or number(config, "multiplier")
-        if is_set and family.scale == "head":
+        if not is_set and config.get("scale_attn_by_inverse_layer_idx"):
             return False
-        is_strange = not family.is_known and config.get("model_type")
-        by_layer = config.get("scale_attn_by_inverse_layer_idx")
-        return None if is_strange or by_layer else family.is_known
+        return bool(is_set or self.family.is_known or not config.get("model_type"))
 
     def _sink(self) -> bool | None:
         local, sink = self.kind == _SLIDING, self.family.sink
