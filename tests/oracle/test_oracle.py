@@ -33,12 +33,6 @@ def zeros(*shape: int, dtype: Any = np.float32) -> np.ndarray:
     return np.zeros(shape, dtype)
 
 
-def test_two_keys_give_a_logistic() -> None:
-    call = decode_of([2.0, 0.0], [[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]], scale=0.75)
-    first = 1 / (1 + np.exp(-1.5))
-    np.testing.assert_allclose(output_of(call), [[[first, 1 - first]]], atol=1e-15)
-
-
 @pytest.mark.parametrize("scale", [{}, {"scale": 0.0}, {"scale": 0.5}], ids=["none", "0", "0.5"])
 def test_scale_defaults_to_the_head_size(scale: dict[str, float]) -> None:
     keys, values = [[1.0, 0, 0, 0], [0.0] * 4], [[1.0, 0, 0, 0], [0.0] * 4]
@@ -88,12 +82,6 @@ def test_window_includes_the_query_itself() -> None:
     for window, expected in by_window.items():
         call = call_of(zeros, zeros, values, local_window_size=window)
         np.testing.assert_allclose(output_of(call)[0, :, 0], expected, atol=1e-15)
-
-
-def test_bidirectional_attention_sees_later_tokens() -> None:
-    zeros = [[0.0]] * 4
-    call = call_of(zeros, zeros, [[1.0], [2.0], [4.0], [9.0]], causal=0)
-    np.testing.assert_allclose(output_of(call)[0, :, 0], [4.0] * 4)
 
 
 # --- rotary, by quarter turns: at position p the angle is p * 90 degrees ---
@@ -245,20 +233,6 @@ def test_queries_on_a_borrowed_cache_are_its_last_tokens(queries: int) -> None:
     inputs["query"][...] = 0.0
     expected = [np.mean([1, 3, 5, 7][: 4 - queries + row + 1]) for row in range(queries)]
     np.testing.assert_allclose(output_of((inputs, attributes))[0, :, 0], expected)
-
-
-def test_all_keys_at_once_and_no_past() -> None:
-    """Requested only: one query with key and value of full length."""
-    new = [EAST], [EAST] * 4, [EAST, NORTH, WEST, SOUTH]
-    call = call_of(*new, lengths=[3], total=4, do_rotary=1, scale=1.0, **quarter_turns(4, 1))
-    references = reference(*call, ALL)
-    present = references["present_key"]
-    np.testing.assert_array_equal(present.value[0, 0, :3], [EAST, NORTH, WEST])
-    np.testing.assert_array_equal(present.defined[0, 0, :, 0], [True, True, True, False])
-    # The query is token 2 and points west, so that its own key matches best.
-    weights = np.exp([-1.0, 0.0, 1.0])
-    expected = weights @ np.array([EAST, NORTH, WEST]) / weights.sum()
-    np.testing.assert_allclose(references["output"].value[0, 0], expected, atol=1e-15)
 
 
 @pytest.mark.parametrize("shape", [(2,), (2, 1), (1, 2), (1, 1, 2)])

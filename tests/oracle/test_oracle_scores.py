@@ -96,15 +96,6 @@ def test_output_qk_before_the_softmax_is_the_input_of_the_softmax() -> None:
     np.testing.assert_array_equal(defined, [[True, False], [True, True]])
 
 
-def test_softcap_and_bias_come_before_the_softmax() -> None:
-    call = prompt([[1.0], [2.0]], [[3.0], [-1.0]])
-    call[0]["attention_bias"] = np.array([[[[0.25, 9.0], [-np.inf, 1.0]]]], np.float32)
-    value, defined = qk(call, 1, softcap=2.0)
-    want = [2 * np.tanh(1.5) + 0.25, 2 * np.tanh(-1.0) + 1.0]
-    np.testing.assert_allclose([value[0, 0], value[1, 1]], want)
-    np.testing.assert_array_equal(defined, [[True, False], [False, True]])
-
-
 def test_output_qk_after_the_softmax_is_probabilities_and_zeros() -> None:
     call = prompt([[1.0], [1.0]], [[np.log(3.0)], [0.0]])
     value, defined = qk(call, 2)
@@ -121,13 +112,6 @@ def test_columns_beyond_the_end_of_a_sequence_are_undefined(mode: int) -> None:
     _, defined = qk((inputs, attributes), mode)
     want = [[True, mode == 2, False], [True, True, False], [False] * 3]
     np.testing.assert_array_equal(defined, want)
-
-
-def test_query_heads_are_in_order() -> None:
-    call = prompt([[1.0, 2.0, 3.0, 4.0]], [[10.0, 100.0]], num_heads=4, kv_num_heads=2)
-    made = reference(call[0], call[1] | {"qk_output": 1}, ["output_qk"])["output_qk"]
-    np.testing.assert_array_equal(made.value.ravel(), [10.0, 20.0, 300.0, 400.0])
-    assert made.value.shape == (1, 4, 1, 1)
 
 
 def test_output_qk_has_a_meaning_only_if_requested() -> None:
