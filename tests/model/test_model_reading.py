@@ -98,17 +98,6 @@ def test_nodes_in_subgraphs_are_found(tmp_path: Path) -> None:
     assert found[0].type("query").dims == ("batch_size", "sequence_length", 64)
 
 
-def test_nodes_in_functions_are_found(tmp_path: Path) -> None:
-    model = decoder(Layer())
-    node = model.graph.node.pop()
-    sides = [*node.input], [*node.output]
-    body = helper.make_function("local", "Layer", *sides, [node], [*model.opset_import])
-    model.functions.append(body)
-    model.graph.node.append(helper.make_node("Layer", *sides, domain="local"))
-    model.opset_import.append(helper.make_opsetid("local", 1))
-    assert form(model, tmp_path).fields["head_size"] == 16
-
-
 # Forms
 
 
