@@ -335,6 +335,13 @@ def test_two_runs_are_compared_bit_by_bit() -> None:
     assert judged(call, right(call), other).verdict == "wrong"
 
 
+@pytest.mark.parametrize("breaks", [retype(np.float16), drop_row], ids=["dtype", "shape"])
+def test_two_runs_of_another_dtype_or_shape_are_wrong(breaks: Callable[[Values], None]) -> None:
+    other = right(PROMPT)
+    breaks(other)
+    assert "two runs" in judged(PROMPT, right(PROMPT), other).reason
+
+
 def test_the_same_values_in_another_encoding_are_the_same() -> None:
     """Repeated numbers may be packed, and fields come in any order."""
     outcome = ran(right(PROMPT), right(PROMPT))
