@@ -19,7 +19,7 @@ GIVEN: dict[str, dict[str, Any]] = TABLES["graphs"]
 #: Those that README's command runs; every push runs the others, too.
 FEW = (
     *("if_step_branch_lost_window", "trimmed_window_cache", "padding_at_the_left_is_asked"),
-    "values_for_keys_of_a_borrowed_cache",
+    *("values_for_keys_of_a_borrowed_cache", "functions_in_functions"),
 )
 
 pytest.importorskip("onnxruntime")
