@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -183,22 +184,14 @@ def pairs(seed: int, number: int, told: bool) -> Iterator[tuple[Twin, Twin]]:
 
 def answer_of(twin: Twin, folder: Path, ep: str) -> tuple[str, str, str]:
     """What an answer is worth, why, and what was printed."""
+    environment = {**os.environ, "COLUMNS": "1000", "NO_COLOR": "1"}
     command = command_of(twin, folder, ep)
-    environment = {"COLUMNS": "1000", "NO_COLOR": "1"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={**_environment(), **environment}
-    )
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     said = done.stdout.lower()
     if "traceback" in done.stderr.lower() or done.returncode not in (0, 1):
         return "not judged", f"exit {done.returncode}: {done.stderr[-300:]}", done.stdout
     worth, why = judged(twin, done.returncode, said)
     return worth, why, done.stdout
-
-
-def _environment() -> dict[str, str]:
-    import os
-
-    return dict(os.environ)
 
 
 def command_of(twin: Twin, folder: Path, ep: str) -> list[str]:

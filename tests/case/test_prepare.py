@@ -145,23 +145,6 @@ def test_an_output_is_bound_to_an_input_that_no_node_reads(tmp_path: Path) -> No
     assert buffer.name not in made.script.model.graph.node[0].input
 
 
-@pytest.mark.parametrize("cache_dtype", ["int8", "uint8", "float8e4m3fn"])
-def test_outputs_of_a_quantised_cache_have_its_dtype(cache_dtype: Any, tmp_path: Path) -> None:
-    bits = 4 if cache_dtype == "uint8" else 8
-    kinds: dict[str, Any] = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_CHANNEL"}
-    call = checked_call(
-        {"past_sequence_length": 3, "cache_dtype": cache_dtype, "kv_cache_bit_width": bits, **kinds}
-    )
-    made = written(call, tmp_path)
-    (expected,) = made.expected
-    assert {name: wanted.dtype for name, wanted in expected.items()} == {
-        "output": "float32",
-        "present_key": cache_dtype,
-        "present_value": cache_dtype,
-    }
-    assert expected["present_key"].value.shape == (1, 2, 4, 8 if bits == 4 else 16)
-
-
 def test_a_loop_carries_codes_and_their_errors() -> None:
     """A key that may have either of two codes stays uncertain in the later steps."""
     kinds: dict[str, Any] = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR"}
@@ -188,20 +171,6 @@ def test_a_loop_that_becomes_undefined_has_no_values(tmp_path: Path) -> None:
     assert made.expected == ({}, {}, {})
     assert not list(tmp_path.rglob("output_*.pb"))
     assert not (tmp_path / "test_data_set_2/input_3.pb").exists()  # no past for the first step
-
-
-def test_onnxruntime_runs_a_bundle_unchanged(tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
-    written(checked_call(CALLS["rotary prompt"]), tmp_path)
-    tensors = [onnx.load_tensor(str(file)) for file in tmp_path.glob("*/input_*.pb")]
-    session = onnxruntime.InferenceSession(
-        str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"]
-    )
-    results = session.run(None, {t.name: numpy_helper.to_array(t) for t in tensors})
-    for position, result in enumerate(results):
-        file = tmp_path / f"test_data_set_0/output_{position}.pb"
-        wanted = numpy_helper.to_array(onnx.load_tensor(str(file)))
-        np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
 
 
 # Reproducibility

@@ -37,7 +37,6 @@ from conformance.oracle.tolerance import CONSTANTS, budgets
 TABLES = tables(__file__)
 
 DECODE = {"past_sequence_length": 9}
-PROMPT = {"sequence_length": 6}
 INT8 = {
     "cache_dtype": "int8",
     "kv_cache_bit_width": 8,

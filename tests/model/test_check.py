@@ -254,30 +254,6 @@ def test_targets_say_what_failed(check: Check, tmp_path: Path, layer: Layer, mes
 
 @pytest.mark.push
 @has_onnxruntime
-def test_what_the_model_itself_does_is_pinned_too(check: Check, tmp_path: Path) -> None:
-    model = graph_of(KINDS[0])
-    model.graph.input[4].type.tensor_type.shape.dim[1].dim_value = 4
-    file, pins = tmp_path / "model.onnx", tmp_path / "known.yaml"
-    file.write_bytes(model.SerializeToString())
-    check(file, status=1)
-    check(file, "--write-expect", str(pins))
-    done = check(file, "--expect", str(pins))
-    assert "○ refused for a prompt of 6 tokens (expected)" in done.out
-    assert "Not pinned" not in done.out
-    pins.write_text("target: cpu\nexpectations: []\n")
-    done = check(file, "--expect", str(pins), status=1)
-    assert "Not pinned: refused on cpu@" in done.out
-    assert done.out.count("Not pinned: ") == 1
-    check(file, "--expect", str(pins), "--write-expect", str(pins))
-    file.write_bytes(graph_of(KINDS[0]).SerializeToString())
-    done = check(file, "--expect", str(pins))
-    assert f"Better than pinned as refused in {pins}:3: " in done.out
-    again = check(file, "--expect", str(pins), "--write-expect", str(pins))
-    assert "Pinned:  0 results" in again.out
-
-
-@pytest.mark.push
-@has_onnxruntime
 def test_a_pin_holds_from_a_release_until_it_is_right(check: Check, tmp_path: Path) -> None:
     """A pin of the model holds from a release on and ends where it is right."""
     model = graph_of(KINDS[0])

@@ -15,8 +15,8 @@ from check_graphs import KINDS, changes, graph_of, is_right, nodes, put_in_front
 from onnx import TensorProto, numpy_helper
 from onnx.helper import make_tensor_value_info
 from tables import tables
-
-from conformance.base.paths import data_path
+from twin_decoders import graph_of as of_decoder
+from twin_decoders import usual
 
 TABLES = tables(__file__)
 
@@ -105,41 +105,6 @@ def test_no_graph_is_called_right_that_is_not(gqa: Gqa, tmp_path: Path, kind: An
 # Changes of a truthful graph
 
 
-#: How positions are made, by what they are.
-POSITIONS = TABLES["positions"]
-
-
-def _rotates_in_front(model: onnx.ModelProto, positions: str) -> None:
-    """Rotate queries and keys before the only node, at ``positions``."""
-    graph, made = model.graph, POSITIONS.get(positions, "")
-    dims = (3, "batch", "new") if positions == "time" else ("batch", "new")
-    takes(model, "position_ids", TensorProto.INT64, *dims)
-    alone = positions == "only queries"
-    at = "position_ids" if alone else positions
-    *projections, node = graph.node
-    for place, heads in ((0, 4), (1, 2))[: 1 if alone else 2]:
-        turned = f"turned_{place} = com.microsoft.RotaryEmbedding <num_heads = {heads}>"
-        made += f"\n{turned} ({'qk'[place]}__0, {at}, cos, sin)"
-        node.input[place] = f"turned_{place}"
-    del graph.node[:-1]
-    put_in_front(model, [*projections, *nodes(made)], zero=0, step=1, most=40)
-
-
-@pytest.mark.parametrize(("positions", "do_rotary", "told"), TABLES["rotary"])
-def test_rotary(expect: Expect, tmp_path: Path, positions: str, do_rotary: int, told: str) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"rope_theta": 100.0}))
-    model = graph_of(BY_NAME["projected"])
-    if positions:
-        _rotates_in_front(model, positions)
-    for attribute in model.graph.node[-1].attribute:
-        if attribute.name == "do_rotary":
-            attribute.i = do_rotary
-    if positions == "restarting":
-        expect(model, "wrong", told)
-    else:
-        expect(model, "right", told, *["✓ right, but see the notes"][: bool(told)])
-
-
 @pytest.mark.parametrize(
     ("rows", "columns", "told"),
     [
@@ -208,6 +173,20 @@ def an_encoder_gives_inputs(model: onnx.ModelProto) -> None:
     put_in_front(model, nodes(made), renamed={"x": "mixed"}, axis=[1])
 
 
+def positions_are_those_of_the_first_axis(model: onnx.ModelProto) -> None:
+    """As for time, height and width."""
+    (positions,) = (each for each in model.graph.input if each.name == "position_ids")
+    model.graph.input.remove(positions)
+    takes(model, "position_ids", TensorProto.INT64, 3, "batch", "new")
+    made = nodes("time = Gather (position_ids, zero)")
+    put_in_front(model, made, renamed={"position_ids": "time"}, zero=0)
+
+
+def positions_are_clipped(model: onnx.ModelProto) -> None:
+    made = nodes("clipped = Min (position_ids, most)")
+    put_in_front(model, made, renamed={"position_ids": "clipped"}, most=40)
+
+
 def each_sequence_has_a_total(model: onnx.ModelProto) -> None:
     """A program gives as many as the graph declares, and the operator takes one."""
     (total,) = (each for each in model.graph.input if each.name == "total")
@@ -218,28 +197,6 @@ def there_is_no_room_for_a_past(model: onnx.ModelProto) -> None:
     for value in model.graph.input:
         if value.name.startswith("past"):
             value.type.tensor_type.shape.dim[2].dim_value = 0
-
-
-def presents_are_named_for_another_layer(model: onnx.ModelProto) -> None:
-    """A program gives past.0 what present.0 was, whichever node made it."""
-    for node in model.graph.node:
-        if node.domain:
-            there = "1" if ".0" in node.output[0] else "0"
-            node.output[1:] = [f"present.{there}.{part}" for part in ("key", "value")]
-    assert not is_right(model, BY_NAME["masked"])
-
-
-def lengths_are_those_of_the_widest(model: onnx.ModelProto) -> None:
-    """Lengths taken from the padded width are wrong in the call behind a ragged prompt."""
-    model.graph.node[2].input[0] = "of_all"
-    model.graph.initializer.append(numpy_helper.from_array(np.array([0]), "none"))
-    made = """
-        widest = ReduceMax <keepdims = 1> (last, none)
-        sequences = Shape (last)
-        of_all = Expand (widest, sequences)
-    """
-    for place, node in enumerate(nodes(made), 2):
-        model.graph.node.insert(place, node)
 
 
 def nothing_tells_what_an_input_is(model: onnx.ModelProto) -> None:
@@ -257,24 +214,17 @@ def nothing_tells_what_an_input_is(model: onnx.ModelProto) -> None:
         ("projected", an_encoder_gives_inputs, "right", ""),
         ("rotary", each_sequence_has_a_total, "right", "must be of one element"),
         ("plain", there_is_no_room_for_a_past, "right", ""),
-        ("masked", presents_are_named_for_another_layer, "wrong", "past_key is not what"),
-        ("masked", lengths_are_those_of_the_widest, "right", "at the right: seqlens_k is 6, not 4"),
+        ("turned in front", positions_are_those_of_the_first_axis, "right", "right in one chat"),
+        ("turned in front", positions_are_clipped, "right", "to the next by another angle"),
         ("plain", nothing_tells_what_an_input_is, "unseen", "its input riddle is"),
     ],
 )
 def test_a_change(expect: Expect, kind: str, change: Change, answer: str, told: str) -> None:
-    model = graph_of(BY_NAME[kind])
+    turned = usual(layers=1, rotary="op")
+    model = of_decoder(turned) if kind == "turned in front" else graph_of(BY_NAME[kind])
     change(model)
     said = expect(model, answer, told)
     assert told or "graph is wrong" not in said
-
-
-def test_a_layer_that_borrows_values_for_keys(expect: Expect) -> None:
-    file = data_path("cases") / "exported" / "graphs" / "gemma4_tiny_mobius_cpu.onnx"
-    model = onnx.load(file, load_external_data=False)
-    borrower = [node for node in model.graph.node if node.op_type == "GroupQueryAttention"][2]
-    borrower.input[3], borrower.input[4] = borrower.input[4], borrower.input[3]
-    expect(model, "wrong", "past_key is a present_value, and past_value a present_key (layer 2)")
 
 
 def test_a_model_that_cannot_be_checked_has_answers_for_programs(gqa: Gqa, tmp_path: Path) -> None:

@@ -115,13 +115,14 @@ ODD = (
 )  # fmt: skip
 
 
-def test_any_configuration_has_layers_or_an_error_in_words(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [300, pytest.param(1500, marks=pytest.mark.push)])
+def test_any_configuration_has_layers_or_an_error_in_words(tmp_path: Path, count: int) -> None:
     """Values of any kind for every setting that is read; nothing else comes of them."""
     names = sorted({name for case in TABLES["families"] for name in flat(written(case["config"]))})
     bases = [flat(written(case["config"])) for case in TABLES["families"]]
     chance = random.Random(7)
     file = tmp_path / "config.json"
-    for _ in range(1500):
+    for _ in range(count):
         config = dict(chance.choice(bases))
         for name in chance.sample(names, chance.choice((1, 1, 2, 5))):
             config[name] = chance.choice(ODD)

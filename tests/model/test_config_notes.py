@@ -12,8 +12,9 @@ import numpy as np
 import onnx
 import pytest
 from attention_models import Layer, decoder, saved
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 from tables import tables
+from twin_decoders import graph_of, usual
 
 from conformance.graph.nodes import nodes_of
 from conformance.graph.reading import read_model
@@ -44,7 +45,8 @@ def config(**more: object) -> dict[str, Any]:
         "head_dim": 16,
         "model_type": "llama",
     }
-    return {**base, "hidden_size": 64, "num_hidden_layers": 2, "rope_theta": 10000.0, **more}
+    base |= {"hidden_size": 64, "num_hidden_layers": 2, "rope_theta": 10000.0}
+    return {**base, **more}
 
 
 def turned(
@@ -217,53 +219,11 @@ def test_tables_for_short_and_long_contexts(
 def test_norms_of_queries_and_keys(
     tmp_path: Path, model_type: str, order: str, sentence: str
 ) -> None:
-    model = graph(NORMED, with_tables=[turned(width=32)])
-    for name in ("q", "k"):
-        _insert(model, f"layers.0.{name}", order.split())
-    made = config(model_type=model_type, head_dim=32, num_hidden_layers=1)
+    rotary = "hand" if "hand" in order else "op"
+    norm = {"norm": "before", rotary: "after"}[order.split()[0]] if "norm" in order else ""
+    model = graph_of(usual(layers=1, rotary=rotary, norm=norm))
+    made = config(model_type=model_type, hidden_size=32, num_hidden_layers=1)
     assert told(notes(model, made, tmp_path)) == ([f"{sentence}."] if sentence else [])
-
-
-NORMED = Layer(size=32, attributes={"do_rotary": 0})
-
-
-def _insert(model: onnx.ModelProto, name: str, order: Sequence[str]) -> None:
-    """Put norms and rotations after a projection."""
-    last = name
-    for step, what in enumerate(order):
-        made = f"{name}.{step}"
-        if what == "by_hand":  # x · cos + (−x) · sin stands for what exporters write
-            parts = [("Cos", ["angles"]), ("Sin", ["angles"]), ("Neg", [last])]
-            parts += [("Mul", [last, f"{made}.Cos"]), ("Mul", [f"{made}.Neg", f"{made}.Sin"])]
-            outputs = [f"{made}.{kind}" for kind, _ in parts[:-1]] + [f"{made}.turned"]
-            nodes = [
-                helper.make_node(kind, inputs, [output], name=output)
-                for (kind, inputs), output in zip(parts, outputs, strict=True)
-            ]
-            nodes.append(helper.make_node("Add", outputs[-2:], [made], name=made))
-            place = next(n for n, node in enumerate(model.graph.node) if last in node.output) + 1
-            for one in reversed(nodes):
-                model.graph.node.insert(place, one)
-            last = made
-            continue
-        rest = {"norm": ["weight"], "rotary": ["position_ids", "cos", "sin"]}[what]
-        kind = {"norm": "SimplifiedLayerNormalization", "rotary": "RotaryEmbedding"}[what]
-        domain = {"norm": "", "rotary": "com.microsoft"}[what]
-        node = helper.make_node(kind, [last, *rest], [made], domain=domain, name=made)
-        at = next(n for n, each in enumerate(model.graph.node) if last in each.output)
-        model.graph.node.insert(at + 1, node)
-        last = made
-    attention = model.graph.node[-1]
-    attention.input[:] = [last if each == name else each for each in attention.input]
-    there = {tensor.name for tensor in model.graph.initializer}
-    cos, sin = turned(width=32)
-    values = {"angles": cos, "cos": cos, "sin": sin, "weight": np.ones(32, np.float32)}
-    model.graph.initializer.extend(
-        numpy_helper.from_array(array, each) for each, array in values.items() if each not in there
-    )
-    if "position_ids" not in {each.name for each in model.graph.input}:
-        ids = helper.make_tensor_value_info("position_ids", TensorProto.INT64, ["b", "s"])
-        model.graph.input.append(ids)
 
 
 def test_a_family_in_braces_is_a_name_like_others(tmp_path: Path) -> None:

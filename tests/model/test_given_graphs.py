@@ -17,7 +17,10 @@ TABLES = tables(__file__)
 GIVEN: dict[str, dict[str, Any]] = TABLES["graphs"]
 
 #: Those that README's command runs; every push runs the others, too.
-FEW = ("if_step_branch_lost_window", "trimmed_window_cache", "padding_at_the_left_is_asked")
+FEW = (
+    *("if_step_branch_lost_window", "trimmed_window_cache", "padding_at_the_left_is_asked"),
+    *("values_for_keys_of_a_borrowed_cache", "functions_in_functions"),
+)
 
 pytest.importorskip("onnxruntime")
 

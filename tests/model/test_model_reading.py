@@ -13,12 +13,14 @@ from goldens import check_golden
 from onnx import TensorProto, helper, numpy_helper
 from tables import tables
 
+from conformance.base.explain import reason_of
 from conformance.bundle.inputs import draw_inputs
 from conformance.case.steps import steps_of
 from conformance.graph.nodes import nodes_of
-from conformance.graph.reading import ModelError, read_model
+from conformance.graph.reading import ModelError, as_model_errors, read_model
 from conformance.model.calls.groups import groups_of
 from conformance.model.calls.stages import Lengths, stages_of
+from conformance.model.calls.subject import subject_of
 from conformance.model.config.config_calls import read_configuration
 from conformance.model.config.configuration import Configuration, configuration_beside
 from conformance.operator.call import checked_call
@@ -94,17 +96,6 @@ def test_nodes_in_subgraphs_are_found(tmp_path: Path) -> None:
     ] * 2
     assert found[0].type("past_key").dims == ("batch_size", 2, "past_sequence_length", 16)
     assert found[0].type("query").dims == ("batch_size", "sequence_length", 64)
-
-
-def test_nodes_in_functions_are_found(tmp_path: Path) -> None:
-    model = decoder(Layer())
-    node = model.graph.node.pop()
-    sides = [*node.input], [*node.output]
-    body = helper.make_function("local", "Layer", *sides, [node], [*model.opset_import])
-    model.functions.append(body)
-    model.graph.node.append(helper.make_node("Layer", *sides, domain="local"))
-    model.opset_import.append(helper.make_opsetid("local", 1))
-    assert form(model, tmp_path).fields["head_size"] == 16
 
 
 # Forms
@@ -280,3 +271,22 @@ def test_what_would_be_made_is_counted_before_it_is_made(tmp_path: Path) -> None
 def test_a_configuration_has_texts_of_one_line(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "gemma\\n  fix: evil"}')
     assert configuration_beside(tmp_path / "model.onnx").model_type == "gemma⟨U+000A⟩  fix: evil"
+
+
+def test_an_error_that_nobody_foresaw_says_where_it_was_raised(tmp_path: Path) -> None:
+    """So a fault of the suite is not taken for one of the model."""
+    with pytest.raises(ModelError) as caught, as_model_errors(tmp_path / "model.onnx"):
+        print({}["past_key"])
+    assert caught.match(
+        r"cannot be understood: 'past_key' \(KeyError in test_model_reading.py, line \d+\)\.$"
+    )
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert reason_of(ModelError("it is empty")) == "it is empty"
+
+
+def test_sizes_that_no_tensor_has_are_told_of_the_node(tmp_path: Path) -> None:
+    model = decoder(Layer(size=1 << 31))
+    with pytest.raises(
+        ModelError, match=r"GroupQueryAttention: head_size 2147483648: Input should be less"
+    ):
+        subject_of(saved(model, tmp_path), Lengths())

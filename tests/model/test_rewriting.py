@@ -10,12 +10,12 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from decoders import Decoder
 from gqa_calls import Arrays, Attributes, inputs_of, rotary_caches
 from graph_models import ATTENTION, HEAD, computed
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from random_configurations import STAGES, random_configuration
+from twin_decoders import graph_of, usual
 
 from conformance.base.array_types import ONNX_OF_NUMPY
 from conformance.model.rewriting.dense import CannotRewrite, dense_model
@@ -370,26 +370,31 @@ def test_a_loop_carries_no_codes() -> None:
         dense_model(parsed(LOOP.replace("BODY", f"out, new_k, new_v = {quantised}")))
 
 
-@pytest.mark.parametrize("inside", ["If", "function"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_attention_in_bodies(inside: str, dtype: Any) -> None:
-    ids = {"input_ids": np.arange(7)[None], "attention_mask": np.ones((1, 7), np.int64)}
-    makes = {"borrow": {2: 0}, "window": 4, "dtype": dtype, "norm": True}
-    one, other = (
-        ran(dense_model(Decoder(3, inside=each, **makes).model()), ids)["logits"]
-        for each in (inside, "")
-    )
-    np.testing.assert_allclose(one, other, 0, 1e-5)
-    plain = ran(dense_model(Decoder(3, **{**makes, "norm": False}).model()), ids)["logits"]
-    assert np.abs(plain - one).max() > 1e-2
+#: What a small decoder gets for a prompt.
+PROMPT = {"input_ids": np.arange(7)[None], "attention_mask": np.ones((1, 7), np.int64)}
 
 
-@pytest.mark.parametrize("makes", [{}, {"packed": True}, {"rows": 12}, {"borrow": {1: 0}}], ids=str)
+def by_dense(**makes: Any) -> np.ndarray:
+    """What the dense graph of a small decoder makes of a prompt."""
+    return ran(dense_model(graph_of(usual(**makes))), PROMPT)["logits"]
+
+
+@pytest.mark.parametrize("wrap", ["if new", "function"])
+@pytest.mark.parametrize("half", [False, True])
+def test_attention_in_bodies(wrap: str, half: bool) -> None:
+    makes = {"layers": 3, "borrow": "constant", "window": 4, "half": half}
+    one = by_dense(**makes, norm="node", wrap=wrap)
+    np.testing.assert_allclose(one, by_dense(**makes, norm="node"), 0, 1e-5)
+    assert np.abs(by_dense(**makes) - one).max() > 1e-2
+
+
+@pytest.mark.parametrize(
+    "makes", [{}, {"packed": True}, {"cache": "static"}, {"borrow": "constant"}], ids=str
+)
 def test_a_decoder_is_what_onnxruntime_makes_of_it(makes: dict[str, Any]) -> None:
-    model = Decoder(2, **makes).model()
-    ids = {"input_ids": np.arange(7)[None], "attention_mask": np.ones((1, 7), np.int64)}
+    model = graph_of(usual(**makes))
     pasts = {
-        each.name: np.zeros((1, 2, makes.get("rows", 0), 16), np.float32)
+        each.name: np.zeros((1, 2, 64 if makes.get("cache") else 0, 16), np.float32)
         for each in model.graph.input[2:]
     }
     model.ir_version = 3
@@ -399,8 +404,8 @@ def test_a_decoder_is_what_onnxruntime_makes_of_it(makes: dict[str, Any]) -> Non
     assert model.SerializeToString() == before
     model.ir_version = 9
     assert [each.name for each in dense.graph.input] == ["input_ids"]
-    right = ran(model, ids | pasts)["logits"]
-    np.testing.assert_allclose(ran(dense, ids)["logits"], right, 0, 1e-5)
+    right = ran(model, PROMPT | pasts)["logits"]
+    np.testing.assert_allclose(ran(dense, PROMPT)["logits"], right, 0, 1e-5)
 
 
 # Other attention
@@ -534,7 +539,7 @@ def test_packed_multi_head_attention() -> None:
 
 
 def test_nothing_is_half_precise() -> None:
-    dense = dense_model(Decoder(2, dtype=np.float16, inside="If", borrow={1: 0}).model())
+    dense = dense_model(graph_of(usual(half=True, wrap="if new", borrow="constant")))
     types = set(re.findall("(?:data_type|elem_type): [0-9]+", str(dense)))
     assert not types & {f"{of}: {each}" for of in ("data_type", "elem_type") for each in (10, 16)}
 

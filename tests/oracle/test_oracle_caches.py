@@ -41,19 +41,6 @@ def test_new_tokens_are_stored_as_codes(stored: str, numbers: list[float], codes
         np.testing.assert_array_equal(present.value[0, 0, 2], codes)
 
 
-@pytest.mark.parametrize("stored", ["int8", "int4"])
-def test_a_call_attends_to_the_decoded_values(stored: str) -> None:
-    """Including new tokens: the oracle's output is that of a cache of the decoded numbers."""
-    past = [[0x2F], [0xE4]] if stored == "int4" else [[7, -6], [-4, 6]]
-    numbers = [[[3.5, -3.0], [-2.0, 3.0]]]  # (0xF - 8) / 2, (0x2 - 8) / 2, ...
-    inputs, attributes = quantised_decode(stored, [0.6, -1.1], past)
-    new, past_numbers = [[[0.5, -1.0]]], [numbers]
-    exact = inputs_of(inputs["query"], new, new, past_numbers, past_numbers, lengths=[3])
-    got = reference(inputs, attributes, ["output"])["output"].value
-    want = reference(exact, {"num_heads": 1, "kv_num_heads": 1}, ["output"])["output"].value
-    np.testing.assert_allclose(got, want, rtol=1e-14)
-
-
 def test_each_channel_has_its_scale() -> None:
     """All in one row, too."""
     inputs, attributes = quantised_decode("int8", [1.0, 1.0], [[1, 1]], [[[[0.5, 0.25]]]])
@@ -61,23 +48,6 @@ def test_each_channel_has_its_scale() -> None:
     references = reference(inputs, attributes, PRESENTS)
     np.testing.assert_array_equal(references["present_key"].value[0, 0, 1], [2, 4])
     np.testing.assert_array_equal(references["present_value"].value[0, 0, 1], [1, 8])
-
-
-def test_keys_are_stored_rotated() -> None:
-    inputs, attributes = quantised_decode("int8", [1.0, 2.0], [[1, 1]], do_rotary=1)
-    inputs["cos_cache"] = np.array([[1.0], [0.0]], np.float32)  # position 1: a quarter turn
-    inputs["sin_cache"] = np.array([[0.0], [1.0]], np.float32)
-    references = reference(inputs, attributes, PRESENTS)
-    np.testing.assert_array_equal(references["present_key"].value[0, 0], [[1, 1], [-4, 2]])
-    np.testing.assert_array_equal(references["present_value"].value[0, 0], [[1, 1], [2, 4]])
-
-
-def test_bytes_beyond_the_end_are_undefined() -> None:
-    inputs, attributes = quantised_decode("int4", [1.0, 1.0], [[8], [7], [9], [9]])
-    inputs["seqlens_k"], inputs["total_sequence_length"] = np.array([2], "i4"), np.array(3, "i4")
-    present = reference(inputs, attributes, PRESENTS)["present_key"]
-    assert present.value.shape == (1, 1, 4, 1)
-    np.testing.assert_array_equal(present.defined[0, 0, :, 0], [True, True, True, False])
 
 
 def test_the_last_element_of_an_odd_head_is_alone_in_its_byte() -> None:

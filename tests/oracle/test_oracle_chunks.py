@@ -43,18 +43,6 @@ def chunk(
 # Worked out by hand
 
 
-def test_a_padded_chunk_by_hand() -> None:
-    """Two tokens before, one of three rows is a token: its output is the mean of three values."""
-    made = reference(*chunk([[3.0, 6.0, 50.0]], [[0.0, 70, 80]], [3], [1], total=5), ALL)
-    output = made["output"]
-    np.testing.assert_array_equal(output.defined[0, :, 0], [True, False, False])
-    assert output.value[0, 0, 0] == 3.0
-    present = made["present_value"]
-    assert present.value.shape == (1, 1, 5, 1)  # as many rows as the total says
-    np.testing.assert_array_equal(present.value[0, 0, :3, 0], [3.0, 6.0, 0.0])
-    np.testing.assert_array_equal(present.defined[0, 0, :, 0], [True] * 3 + [False] * 2)
-
-
 def test_a_batch_with_an_idle_entry_and_a_window_by_hand() -> None:
     """A window of two tokens: each output is the mean of a token and the one before it.
 

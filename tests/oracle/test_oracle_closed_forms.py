@@ -80,46 +80,6 @@ def test_queries_of_zero_attend_to_all_keys_equally(stage: int) -> None:
             near(result.output[b, row], total / (len(seen) + sink)[:, None], np.abs(total).max())
 
 
-@pytest.mark.parametrize("stage", range(7))
-def test_equal_keys_get_equal_weights(stage: int) -> None:
-    for seed in SEEDS[stage::7]:
-        configuration = bent(seed, *SINKS, "attention_bias", "do_rotary")
-        said = Said(configuration)
-        inputs = configuration.inputs
-        key = RandomState(seed).standard_normal((said.kv_num_heads, said.head_size))
-        first = said.num_heads * said.head_size
-        if "key" in inputs:
-            inputs["key"][:] = key.reshape(-1)
-        else:
-            inputs["query"][:, :, first : first + key.size] = key.reshape(-1)
-        if "past_key" in inputs:
-            inputs["past_key"][:] = key[:, None]
-        result = Result(configuration)
-        for b, row, seen in result.rows():
-            near(result.output[b, row], result.values[b, :, seen].mean(axis=0), 4.0)
-
-
-@pytest.mark.parametrize("stage", range(7))
-def test_a_dominating_key_gives_its_value_to_the_last_bit(stage: int) -> None:
-    """Its bias leaves the others weights of exp(-10000), which is 0; sinks too."""
-    for seed in SEEDS[stage::7]:
-        configuration = bent(seed, "attention_bias")
-        said, rng = Said(configuration), RandomState(seed)
-        shape = (said.batch_size, said.num_heads, said.queries, said.total)
-        bias = np.zeros(shape, configuration.inputs["query"].dtype)
-        chosen = {
-            (b, row): rng.choice(seen, said.num_heads)
-            for b, row, seen in Result(configuration).rows()
-        }
-        heads = np.arange(said.num_heads)
-        for (b, row), places in chosen.items():
-            bias[b, heads, row, places] = 10000
-        configuration.inputs["attention_bias"] = bias
-        result = Result(configuration)
-        for (b, row), places in chosen.items():
-            np.testing.assert_array_equal(result.output[b, row], result.values[b, heads, places])
-
-
 # --- a key with a value of zero is not a missing key: it takes its weight w and adds nothing ---
 
 
@@ -184,24 +144,3 @@ def test_dilution_in_numbers_of_50_digits(seed: int) -> None:
     keys.insert(0, zero_valued)
     got = decode(query, keys, [np.zeros(size), *values])
     near(got, expected)
-
-
-@pytest.mark.parametrize(("keys", "zeros"), [(1, 1), (3, 1), (1, 3), (5, 3), (12, 4)])
-def test_dilution_to_the_last_bit(keys: int, zeros: int) -> None:
-    """Weights of 1 / (keys + zeros), a power of two: every step is exact."""
-    rng = RandomState(keys)
-    values = rng.randint(-8, 9, (keys, 4))
-    places = rng.permutation([*values, *np.zeros((zeros, 4))])
-    got = decode(np.ones(4), np.zeros((keys + zeros, 4)), places)
-    without = values.sum(axis=0) / keys
-    np.testing.assert_array_equal(got, values.sum(axis=0) / (keys + zeros))
-    np.testing.assert_allclose(got, without * (1 - zeros / (keys + zeros)), rtol=1e-15)
-
-
-def test_a_zero_key_with_a_zero_value_equals_a_sink_of_zero() -> None:
-    rng = RandomState(0)
-    query, *keys = rng.standard_normal((6, 8)).astype(np.float32)
-    values = rng.standard_normal((5, 8)).astype(np.float32)
-    nothing = np.zeros(8)
-    by_sink = decode(query, keys, values, smooth_softmax=1)
-    near(decode(query, [nothing, *keys], [nothing, *values]), by_sink)

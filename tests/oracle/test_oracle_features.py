@@ -2,12 +2,11 @@
 
 Each is a separate standard operator before or after Attention: RMSNormalization 23 for the
 norm of queries and keys, QuantizeLinear and DequantizeLinear 25 for a quantised cache, the fourth
-output of Attention for output_qk. A sliding-window cache is compared with a full cache.
+output of Attention for output_qk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -21,8 +20,7 @@ from numpy.random import RandomState
 from onnx.reference import ReferenceEvaluator
 from other_oracles import NEAR, Said, largest_difference
 from random_configurations import Configuration, random_configuration
-from small_calls import resident
-from standard_operators import Standard, run_standard, standard_ways
+from standard_operators import Standard, run_standard
 
 from conformance.oracle import reference
 
@@ -223,60 +221,3 @@ def test_quantised_caches_agree(word: str, kind: str) -> None:
             np.testing.assert_array_equal(ours[there], stored[there], str(configuration))
         compared += 1
     assert compared >= 40
-
-
-# --- sliding-window caches: the last rows of a history that the full cache holds ---
-
-
-def held_positions(tokens: int, capacity: int, window: int) -> range:
-    """The positions that a sliding-window cache holds after each number of tokens."""
-    return range(tokens - resident(tokens, capacity, window), tokens)
-
-
-def window_calls() -> Iterator[tuple[Configuration, Configuration]]:
-    """A call on a sliding-window cache, and the same call on a full cache."""
-    for seed in CONFIGURATIONS:
-        rng, whole = RandomState(seed), random_configuration(7 * seed + 2)
-        assert whole.stage == "concatenated"
-        attributes = {name: v for name, v in whole.attributes.items() if name != "causal"}
-        window = int(rng.randint(1, 9))
-        attributes["local_window_size"] = window
-        whole = replace(whole, attributes=attributes)
-        said = Said(whole)
-        capacity = window + int(rng.randint(0, 5))
-        pasts = said.lengths - said.queries
-        inputs = dict(whole.inputs)
-        for name in ("past_key", "past_value"):
-            rows = whole.inputs[name]
-            held = np.full((*rows.shape[:2], capacity, rows.shape[3]), np.nan).astype(rows.dtype)
-            for b, past in enumerate(pasts.tolist()):
-                places = held_positions(past, capacity, window)
-                held[b, :, : len(places)] = rows[b, :, places.start : places.stop]
-            inputs[name] = held
-        attributes = attributes | {"sliding_window_cache": 1}
-        yield replace(whole, inputs=inputs, attributes=attributes), whole
-
-
-def test_a_sliding_window_cache_agrees_with_a_full_cache() -> None:
-    for windowed, whole in window_calls():
-        outputs = ["output", "present_key", "present_value"]
-        ours = reference(windowed.inputs, windowed.attributes, outputs)
-        theirs = reference(whole.inputs, whole.attributes, outputs)
-        largest_difference(whole, standard_ways(whole))
-        np.testing.assert_array_equal(ours["output"].computed, theirs["output"].computed)
-        off = np.abs(ours["output"].value - theirs["output"].value).max(initial=0.0)
-        assert off <= NEAR, str(windowed)
-        capacity, window = (
-            windowed.inputs["past_key"].shape[2],
-            whole.attributes["local_window_size"],
-        )
-        for b, length in enumerate(Said(whole).lengths.tolist()):
-            places = held_positions(length, capacity, window)
-            for name in outputs[1:]:
-                np.testing.assert_array_equal(
-                    ours[name].defined[b].all(axis=(0, 2)), np.arange(capacity) < len(places)
-                )
-                held = ours[name].value[b, :, : len(places)]
-                np.testing.assert_array_equal(
-                    held, theirs[name].value[b, :, places.start : places.stop]
-                )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import ml_dtypes
@@ -9,15 +10,14 @@ import numpy as np
 import pytest
 from gqa_calls import (
     ALL,
-    KINDS,
     Arrays,
     Attributes,
     inputs_of,
-    random_call,
     rotary_caches,
     run_onnxruntime,
 )
 from numpy.random import RandomState
+from random_configurations import STAGES, random_configuration
 from tables import tables
 
 from conformance.oracle import Reference, reference
@@ -52,21 +52,31 @@ def worst_shares(
 
 
 @pytest.mark.parametrize("path", ["flash", "plain"])
-@pytest.mark.parametrize("dtype", FLOATS[:2])
-@pytest.mark.parametrize("kind", KINDS)
-def test_half_suffices(kind: str, dtype: Any, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ONNX Runtime stays within half of the budget."""
-    pytest.importorskip("onnxruntime")
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "all_at_once"])
+def test_half_suffices(stage: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime stays within half of the budget in the calls that it does not reject."""
+    onnxruntime = pytest.importorskip("onnxruntime")
     monkeypatch.setenv("ORT_GQA_DISABLE_FLASH_ATTENTION", "1" if path == "plain" else "0")
-    for seed in range(5):
-        inputs, attributes = random_call(RandomState(100 + seed), kind, dtype)
+    dtypes = Counter[str]()
+    for seed in range(STAGES.index(stage), 160 * len(STAGES), len(STAGES)):
+        configuration = random_configuration(seed)
+        inputs, attributes = configuration.inputs, configuration.attributes
+        if inputs["query"].dtype == ml_dtypes.bfloat16:
+            continue  # it has no kernel
+        if inputs.get("attention_bias", np.zeros(1)).min() == np.finfo(np.float32).min:
+            continue  # by this number it masks itself
+        try:
+            got = run_onnxruntime(inputs, attributes)
+        except onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument:
+            continue
         references = reference(inputs, attributes, ALL)
-        got = run_onnxruntime(inputs, attributes)
         for name in ALL:
             assert got[name].shape == references[name].value.shape
             assert got[name].dtype == references[name].dtype
         worst = worst_shares(got, references)
-        assert max(worst.values()) <= 0.5, f"{kind}, seed {seed}, {attributes}: {worst}"
+        assert max(worst.values()) <= 0.5, f"{configuration}: {worst}"
+        dtypes[str(inputs["query"].dtype)] += 1
+    assert min(dtypes["float32"] // 5, dtypes["float16"]) >= 3, dtypes
 
 
 def prompt(
@@ -181,13 +191,12 @@ def test_a_careful_kernel_stays_within_half_over_a_long_sum_of_equal_terms() -> 
     assert 0.001 < worst["output"] <= 0.5
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_rounding_the_exact_values_is_within_the_budget(dtype: Any) -> None:
-    for kind in KINDS:
-        inputs, attributes = random_call(RandomState(3), kind, dtype, ragged_several=True)
-        references = reference(inputs, attributes, ALL)
-        rounded = {name: item.value.astype(dtype) for name, item in references.items()}
-        assert max(worst_shares(rounded, references).values()) <= 0.5
+def test_rounding_the_exact_values_is_within_the_budget() -> None:
+    for seed in range(200):
+        configuration = random_configuration(seed)
+        references = reference(configuration.inputs, configuration.attributes, ALL)
+        rounded = {name: item.value.astype(item.dtype) for name, item in references.items()}
+        assert max(worst_shares(rounded, references).values()) <= 0.5, str(configuration)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -392,7 +401,8 @@ def test_a_tiny_probability_may_be_lost_in_storage() -> None:
 
 
 def test_copies_must_be_exact() -> None:
-    inputs, attributes = random_call(RandomState(1), "decode")
+    configuration = random_configuration(STAGES.index("concatenated"))
+    inputs, attributes = configuration.inputs, configuration.attributes
     attributes.pop("do_rotary", None)
     references = reference(inputs, attributes, ALL)
     units = budgets(references)

@@ -6,11 +6,9 @@ Each test walks one consumer for every verdict, and says which file to edit wher
 from __future__ import annotations
 
 import io
-import json
 import re
-from itertools import groupby
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 from xml.etree.ElementTree import fromstring
 
 import pytest
@@ -24,21 +22,17 @@ from synthetic_runs import case, expected, result, write
 from conformance.base.paths import ROOT, data_path
 from conformance.case.contract import Contract
 from conformance.cli.terminal import RunSummary, Terminal
-from conformance.expectations.known import Known, expectations_schema
 from conformance.harness.outcomes import Ran
 from conformance.judge.verdict import Judgement
 from conformance.maintain.power import Mutant, kills
-from conformance.model.answer.answers import kind_of
-from conformance.report.cells import json_text
 from conformance.report.html import render
 from conformance.report.junit import junit
 from conformance.report.markdown import summary_markdown
 from conformance.report.repro.issue import issue
 from conformance.report.repro.reproduction import ReproductionProgram
 from conformance.report.terminal import tell
-from conformance.results.compare import changes
 from conformance.results.reader import read
-from conformance.results.records import ResultRecord, results_schema
+from conformance.results.records import ResultRecord
 from conformance.results.table import Table, tabulate
 from conformance.results.verdicts import (
     ACCEPTANCES,
@@ -98,15 +92,6 @@ def must(condition: object, file: str, what: str) -> None:
 # ── The table itself ────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_type_lists_what_the_table_lists() -> None:
-    must(
-        get_args(Verdict) == VERDICTS == tuple(TABLE),
-        "conformance/results/verdicts.py",
-        f"the type Verdict has {get_args(Verdict)}, the table {VERDICTS}; same names, same order",
-    )
-    assert set(EXPECTED_VERDICTS) == set(VERDICTS) - {"skip"}
-
-
 @ROWS
 def test_a_row_is_complete(row: VerdictRow) -> None:
     file = "conformance/results/verdicts.py"
@@ -116,14 +101,6 @@ def test_a_row_is_complete(row: VerdictRow) -> None:
     must(Style.parse(row.style), file, f"a style for {row.name}")
     must(set(row.demands) <= set(DEMANDS) and row.demands, file, f"demands of {row.name}")
     must(row.red in ("always", "never", *BASES), file, f"where {row.name} is red")
-
-
-def test_signs_differ_and_groups_are_neighbours() -> None:
-    file = "conformance/results/verdicts.py"
-    signs = [row.sign for row in TABLE.values()]
-    must(len(set(signs)) == len(signs), file, f"two verdicts have one sign: {signs}")
-    groups = [name for name, _ in groupby(TABLE.values(), key=lambda row: row.group)]
-    must(len(set(groups)) == len(groups), file, f"a group's verdicts are not in a row: {groups}")
 
 
 # ── `accepted` is of two kinds ──────────────────────────────────────────────────────────────────
@@ -273,42 +250,6 @@ def test_the_markdown_counts_each_and_all_silent_failures(joined: Table) -> None
     assert "## Silently wrong results: 2" in text
 
 
-def test_the_other_forms_have_each(joined: Table) -> None:
-    cells = {cell["verdict"] for cell in json.loads(json_text(joined))["cells"]}
-    must(cells == set(VERDICTS), "conformance/report/cells.py", f"only {cells}")
-
-
-@pytest.mark.parametrize("verdict", VERDICTS)
-def test_a_change_between_any_two_is_told(tmp_path: Path, verdict: Verdict) -> None:
-    for other in set(VERDICTS) - {verdict}:
-        runs = []
-        for number, each in enumerate((other, verdict)):
-            one = _result(each).model_copy(update={"case": "t/c"})
-            path = write(tmp_path / f"{other}{number}", [case("t/c")], [one])
-            runs.append(tabulate([read(path)]))
-        (change,) = changes(runs[1], runs[0]).all()
-        must(change.sentence, "conformance/results/differences.py", f"{other} → {verdict}")
-
-
-def test_every_schema_has_each() -> None:
-    must(
-        results_schema()["$defs"]["ResultRecord"]["properties"]["verdict"]["enum"] == [*VERDICTS],
-        "conformance/results/records.py",
-        "its verdict is a Verdict",
-    )
-    must(
-        expectations_schema()["$defs"]["Known"]["properties"]["verdict"]["enum"]
-        == [*EXPECTED_VERDICTS],
-        "conformance/expectations/known.py",
-        "its verdict is an ExpectedVerdict",
-    )
-
-
-@pytest.mark.parametrize("verdict", EXPECTED_VERDICTS)
-def test_an_expectation_can_be_of_it(verdict: ExpectedVerdict) -> None:
-    Known(cases=("a/b",), versions=">=1", verdict=verdict, link="x", why="Because.")
-
-
 @ROWS
 def test_a_mutant_is_killed_by_what_is_red(row: VerdictRow, tmp_path: Path) -> None:
     """And by a rejection of an established call: the correct kernel computes it."""
@@ -319,15 +260,6 @@ def test_a_mutant_is_killed_by_what_is_red(row: VerdictRow, tmp_path: Path) -> N
         told = kills(mutant, one, _result(row.name))
         rejected = (row.name, basis) == ("unsupported", "established")
         must(told is (rejected or row.red_under(basis)), "conformance/maintain/power.py", row.name)
-
-
-@ROWS
-def test_a_model_is_right_only_where_its_calls_pass(row: VerdictRow) -> None:
-    group: Any = None  # asked only of results whose presents alone are wrong
-    right = kind_of(group, _result(row.name)) == "right"
-    must(
-        right == (row.name == "pass"), "conformance/model/answer/answers.py", f"kind_of({row.name})"
-    )
 
 
 @ROWS

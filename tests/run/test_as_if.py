@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -11,9 +12,11 @@ from shipped import shipped_cases
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.selection import compile_expression
+from conformance.diagnosis import faulty_kernels
 from conformance.diagnosis.as_if import MatchingFault, as_if
 from conformance.diagnosis.faulty_kernels import FaultyKernels, SampledCall
 from conformance.diagnosis.shared import effort, simplicity
+from conformance.run.assessment import PreparedCase
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True
@@ -21,60 +24,92 @@ ONE_EXAMPLE = True
 #: Small calls of one theme for each of some faults.
 THEMES = ("window", "softcap", "smoke", "sink", "ragged", "decoding", "pairs")
 
+#: What a target returns for a call.
+Target = Callable[[Case], Outputs | None]
+
+
+class Kernels(FaultyKernels):
+    """Run each call with each fault once, which the tests ask for again and again."""
+
+    def __init__(self, without: tuple[str, ...] = ()) -> None:
+        super().__init__(without)
+        self._made: dict[tuple[str, str], Outputs | None] = {}
+
+    def outputs(self, call: SampledCall, fault: str) -> Outputs | None:
+        key = (call.case.id, fault)
+        if key not in self._made:
+            self._made[key] = super().outputs(call, fault)
+        return self._made[key]
+
+
+class Lab:
+    """Small calls, and the kernels with known faults that targets are made of."""
+
+    def __init__(self, kernels: Kernels) -> None:
+        cases = [case for case in shipped_cases() if case.theme in THEMES and not case.is_graph]
+        small = [each for each in cases if each.call.dtype == "float32" and effort(each) < 70_000]
+        self.cases = [each for each in small if each.contract.demands == "computes"]
+        self.kernels = kernels
+        self.calls = {case.id: SampledCall(case, (), "cpu") for case in self.cases}
+
+    def of(self, fault: str) -> Target:
+        """A target that is the kernel with this fault."""
+        return lambda case: self.kernels.outputs(self.calls[case.id], fault)
+
+    def failing(self, target: Target) -> list[Case]:
+        """The calls with wrong values."""
+        returned = {case.id: target(case) for case in self.cases}
+        return [c for c in self.cases if (o := returned[c.id]) and not self.calls[c.id].is_right(o)]
+
+    def but(self, failing: list[Case]) -> list[Case]:
+        """The other calls."""
+        ids = {case.id for case in failing}
+        return [case for case in self.cases if case.id not in ids]
+
+    def named(
+        self, target: Target, known: FaultyKernels | None = None, **how: Any
+    ) -> tuple[list[MatchingFault], list[Case]]:
+        """What is named for a target, and the calls that fail on it."""
+        failing = self.failing(target)
+        found = as_if([failing], self.but(failing), target, "cpu", known or self.kernels, **how)
+        return found, failing
+
+
+def off(outputs: Outputs | None) -> Outputs:
+    """Wrong values that no fault has."""
+    return tuple({name: value + 1 for name, value in step.items()} for step in outputs or ())
+
 
 @pytest.fixture(scope="module")
-def kernels() -> Iterator[FaultyKernels]:
-    with FaultyKernels() as kernels:
-        yield kernels
+def lab() -> Iterator[Lab]:
+    """In which each call is prepared once."""
+    prepared: dict[str, PreparedCase] = {}
 
+    def prepared_case(case: Case) -> PreparedCase:
+        if case.id not in prepared:
+            prepared[case.id] = PreparedCase(case)
+        return prepared[case.id]
 
-@pytest.fixture(scope="module")
-def calls() -> list[SampledCall]:
-    cases = [case for case in shipped_cases() if case.theme in THEMES and not case.is_graph]
-    small = [case for case in cases if case.call.dtype == "float32" and effort(case) < 70_000]
-    return [SampledCall(case, (), "cpu") for case in small if case.contract.demands == "computes"]
-
-
-def named(
-    calls: Sequence[SampledCall],
-    kernels: FaultyKernels,
-    *faults: str,
-    known: FaultyKernels | None = None,
-) -> tuple[list[MatchingFault], list[Case]]:
-    """What is named for a target that has all these faults, each in calls that it changes."""
-
-    def outputs(call: SampledCall) -> Outputs | None:
-        for fault in faults:
-            made = kernels.outputs(call, fault)
-            if made is None or not call.is_right(made):
-                return made
-        return kernels.outputs(call, "correct")
-
-    by_id = {call.case.id: call for call in calls}
-    returned = {id: outputs(call) for id, call in by_id.items()}
-    failing = [c.case for c in calls if (o := returned[c.case.id]) and not c.is_right(o)]
-    passing = [call.case for call in calls if call.case not in failing]
-    found = as_if([failing], passing, lambda case: returned[case.id], "cpu", known or kernels)
-    return found, failing
+    with pytest.MonkeyPatch.context() as patch, Kernels() as kernels:
+        patch.setattr(faulty_kernels, "prepared_case", prepared_case)
+        yield Lab(kernels)
 
 
 @pytest.mark.parametrize(
     "fault", ["window_one_longer", "window_ignored_for_prompts", "softcap_loses_the_sign"]
 )
-def test_values_name_a_fault(calls: list[SampledCall], kernels: FaultyKernels, fault: str) -> None:
-    (one,), failing = named(calls, kernels, fault)
+def test_values_name_a_fault(lab: Lab, fault: str) -> None:
+    (one,), failing = lab.named(lab.of(fault))
     assert one.names == (fault,)
-    assert kernels.sentences[fault].rstrip(".").lower() in one.sentence.lower()
+    assert lab.kernels.sentences[fault].rstrip(".").lower() in one.sentence.lower()
     assert len(one.explained) == min(8, len(failing))
 
 
 @pytest.mark.push
-def test_of_an_unknown_fault_a_similar_one_is_offered(
-    calls: list[SampledCall], kernels: FaultyKernels
-) -> None:
-    with FaultyKernels(without=["window_one_longer"]) as others:
+def test_of_an_unknown_fault_a_similar_one_is_offered(lab: Lab) -> None:
+    with Kernels(without=("window_one_longer",)) as others:
         assert "window_one_longer" not in others.sentences
-        (one,), failing = named(calls, kernels, "window_one_longer", known=others)
+        (one,), failing = lab.named(lab.of("window_one_longer"), others)
     assert one.similar
     assert others.areas[one.names[0]] == "masks"
     assert one.sentence.startswith("Similar to: a local window")
@@ -83,18 +118,16 @@ def test_of_an_unknown_fault_a_similar_one_is_offered(
     assert f"which makes {len(one.explained)} of {tried} failures" in one.sentence
 
 
-def test_where_most_calls_fail_none_is_similar(
-    calls: list[SampledCall], kernels: FaultyKernels
-) -> None:
+def test_where_most_calls_fail_none_is_similar(lab: Lab) -> None:
     """Most faults are alike if they make everything wrong."""
-    with FaultyKernels(without=["scale_squared", "scale_default_one_over_head_size"]) as others:
-        found, failing = named(calls, kernels, "scale_squared", known=others)
-    assert len(failing) > len(calls) / 2
+    with Kernels(without=("scale_squared", "scale_default_one_over_head_size")) as others:
+        found, failing = lab.named(lab.of("scale_squared"), others)
+    assert len(failing) > len(lab.cases) / 2
     assert found == []
 
 
-def test_no_failures_name_nothing(calls: list[SampledCall], kernels: FaultyKernels) -> None:
-    assert named(calls, kernels, "correct") == ([], [])
+def test_no_failures_name_nothing(lab: Lab) -> None:
+    assert lab.named(lab.of("correct")) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -105,10 +138,10 @@ def test_no_failures_name_nothing(calls: list[SampledCall], kernels: FaultyKerne
     ],
 )
 def test_a_fault_of_some_calls_is_named_with_their_condition(
-    calls: list[SampledCall], kernels: FaultyKernels, fault: str, name: str, only: str
+    lab: Lab, fault: str, name: str, only: str
 ) -> None:
     """All failures have its values, and an expression tells the calls that it would break."""
-    (one,), failing = named(calls, kernels, fault)
+    (one,), failing = lab.named(lab.of(fault))
     assert one.names == (name,)
     meant, told = compile_expression(only), compile_expression(one.only)
     changed = [*failing, *one.broken]
@@ -117,118 +150,79 @@ def test_a_fault_of_some_calls_is_named_with_their_condition(
     assert f"in other calls it would break {len(one.broken)} calls" in one.sentence
 
 
-def test_further_failures_tell_faults_apart(
-    calls: list[SampledCall], kernels: FaultyKernels
-) -> None:
+def test_further_failures_tell_faults_apart(lab: Lab) -> None:
     """The square of the default scale is one over head_size, which is another fault."""
-    (one,), _ = named(calls, kernels, "scale_squared@has('head_sink')")
+    (one,), _ = lab.named(lab.of("scale_squared@has('head_sink')"))
     assert one.names == ("scale_squared",)
 
 
-def test_a_fault_of_calls_that_no_expression_tells_apart_is_not_named(
-    calls: list[SampledCall], kernels: FaultyKernels
-) -> None:
+def test_a_fault_of_calls_that_no_expression_tells_apart_is_not_named(lab: Lab) -> None:
     """The values of the failures are those of the fault, but half of its calls pass."""
-    wrong = [c for c in calls if not c.is_right(kernels.outputs(c, "softcap_clips") or ())]
-    spared = {call.case.id for call in wrong if crc32(call.case.id.encode()) % 2}
-    by_id = {call.case.id: call for call in calls}
-
-    def returned(case: Case) -> Outputs | None:
-        fault = "correct" if case.id in spared else "softcap_clips"
-        return kernels.outputs(by_id[case.id], fault)
-
-    failing = [call.case for call in wrong if call.case.id not in spared]
-    passing = [call.case for call in calls if call.case not in failing]
+    clips, right = lab.of("softcap_clips"), lab.of("correct")
+    spared = [case for case in lab.failing(clips) if crc32(case.id.encode()) % 2]
     assert len(spared) > 4
-    assert all(one.similar for one in as_if([failing], passing, returned, "cpu", kernels))
+    found, _ = lab.named(lambda case: right(case) if case in spared else clips(case))
+    assert all(one.similar for one in found)
 
 
-def test_calls_that_the_kernel_does_not_compute_are_no_evidence(
-    calls: list[SampledCall], kernels: FaultyKernels
-) -> None:
+def test_calls_that_the_kernel_does_not_compute_are_no_evidence(lab: Lab) -> None:
     """Some targets accept odd calls, which the kernel refuses with any fault and without."""
     odd = [
         SampledCall(case, (), "cpu")
         for case in shipped_cases()
         if case.id.startswith("bounds_quantised/output_qk[") and not case.steps[0].buffers
     ]
-    odd = [one for one in odd if all(one.expected) and kernels.outputs(one, "correct") is None]
+    odd = [o for o in odd if all(o.expected) and lab.kernels.outputs(o, "correct") is None]
     assert len(odd) > 2  # as many as make a fault be named with a condition, or not at all
-    by_id = {call.case.id: call for call in calls}
+    ignored = lab.of("softcap_ignored")
 
     def returned(case: Case) -> Outputs | None:
-        if case.id in by_id:
-            return kernels.outputs(by_id[case.id], "softcap_ignored")
+        if case.id in lab.calls:
+            return ignored(case)
         (right,) = [one.expected for one in odd if one.case is case]
         return tuple({name: want.rounded for name, want in step.items()} for step in right)
 
-    failing = [c.case for c in calls if not c.is_right(returned(c.case) or ())]
-    passing = [*(c.case for c in calls if c.case not in failing), *(one.case for one in odd)]
-    (one,) = as_if([failing], passing, returned, "cpu", kernels)
+    failing = lab.failing(ignored)
+    passing = [*lab.but(failing), *(one.case for one in odd)]
+    (one,) = as_if([failing], passing, returned, "cpu", lab.kernels)
     assert (one.names, one.broken, one.only) == (("softcap_ignored",), (), "")
 
 
-def test_two_faults_are_named_and_the_calls_that_have_both(
-    calls: list[SampledCall], kernels: FaultyKernels
-) -> None:
+def test_two_faults_are_named_and_the_calls_that_have_both(lab: Lab) -> None:
     one, other = "softcap_ignored", "sink_negative"
-    by_id = {call.case.id: call for call in calls}
     both = f"{one}+{other}"
-    fails = {c.case.id for c in calls if not c.is_right(kernels.outputs(c, both) or ())}
+    failing = lab.failing(lab.of(both))
+    kinds = ((True, False), (False, True), (True, True))
     groups = [
-        [c.case for c in calls if c.case.id in fails and has(c)]
-        for has in (
-            lambda c: c.case.call.softcap and not c.case.call.head_sink,
-            lambda c: c.case.call.head_sink and not c.case.call.softcap,
-            lambda c: c.case.call.head_sink and c.case.call.softcap,
-        )
+        [c for c in failing if (bool(c.call.softcap), bool(c.call.head_sink)) == kind]
+        for kind in kinds
     ]
-    passing = [call.case for call in calls if call.case.id not in fails]
-    found = as_if(
-        groups, passing, lambda case: kernels.outputs(by_id[case.id], both), "cpu", kernels
-    )
+    found = as_if(groups, lab.but(failing), lab.of(both), "cpu", lab.kernels)
     assert [each.names for each in found] == [(one,), (other,), (both,)]
     assert found[-1].explained
 
 
-def test_a_name_must_explain_the_smallest_call(
-    calls: list[SampledCall], kernels: FaultyKernels
-) -> None:
+def test_a_name_must_explain_the_smallest_call(lab: Lab) -> None:
     """The fault of most failures is not named if another one makes the smallest call wrong."""
-    plain = min((call for call in calls), key=lambda call: simplicity(call.case))
-    found, failing = named(calls, kernels, "softcap_ignored")
+    plain = min(lab.cases, key=simplicity)
+    ignored = lab.of("softcap_ignored")
+    found, failing = lab.named(ignored)
     assert [one.names for one in found] == [("softcap_ignored",)]
-    by_id = {call.case.id: call for call in calls}
 
     def returned(case: Case) -> Outputs | None:
-        call = by_id[case.id]
-        right = kernels.outputs(call, "correct" if case is plain.case else "softcap_ignored")
-        if right is None or case is not plain.case:
-            return right
-        return tuple({name: value + 1 for name, value in step.items()} for step in right)
+        return off(ignored(case)) if case is plain else ignored(case)
 
-    passing = [c.case for c in calls if c.case not in failing and c is not plain]
-    (one,) = as_if([failing, [plain.case]], passing, returned, "cpu", kernels)
+    passing = lab.but([*failing, plain])
+    (one,) = as_if([failing, [plain]], passing, returned, "cpu", lab.kernels)
     assert (one.names, one.contrary) == (("softcap_ignored",), ())
-    assert as_if([failing], passing, returned, "cpu", kernels, smallest=[plain.case]) == []
-    assert len(as_if([failing], passing, returned, "cpu", kernels, smallest=failing[:1])) == 1
+    assert as_if([failing], passing, returned, "cpu", lab.kernels, smallest=[plain]) == []
+    assert len(as_if([failing], passing, returned, "cpu", lab.kernels, smallest=failing[:1])) == 1
 
 
-def test_a_fault_is_similar_if_some_failures_have_other_wrong_values(
-    calls: list[SampledCall], kernels: FaultyKernels
-) -> None:
-    by_id = {call.case.id: call for call in calls}
-    _, failing = named(calls, kernels, "softcap_ignored")
-    odd = sorted(failing, key=simplicity)[1:8:3]
-
-    def returned(case: Case) -> Outputs | None:
-        made = kernels.outputs(by_id[case.id], "softcap_ignored" if case in failing else "correct")
-        if made is None or case not in odd:
-            return made
-        return tuple({name: value + 1 for name, value in step.items()} for step in made)
-
-    passing = [call.case for call in calls if call.case not in failing]
-    (one,) = as_if([failing], passing, returned, "cpu", kernels)
+def test_a_fault_is_similar_if_some_failures_have_other_wrong_values(lab: Lab) -> None:
+    ignored = lab.of("softcap_ignored")
+    odd = sorted(lab.failing(ignored), key=simplicity)[1:8:3]
+    (one,), _ = lab.named(lambda case: off(ignored(case)) if case in odd else ignored(case))
     assert one.names == ("softcap_ignored",)
     assert 0 < len(one.contrary) <= len(odd)
     assert {case.id for case in one.contrary} <= {case.id for case in odd}
@@ -236,21 +230,15 @@ def test_a_fault_is_similar_if_some_failures_have_other_wrong_values(
 
 
 @pytest.mark.push
-def test_calls_it_would_break_are_said(calls: list[SampledCall], kernels: FaultyKernels) -> None:
+def test_calls_it_would_break_are_said(lab: Lab) -> None:
     """The fault is named for a target that computes two calls of all right."""
-    by_id = {call.case.id: call for call in calls}
-    wrong = [
-        call.case
-        for call in calls
-        if (made := kernels.outputs(call, "window_ignored")) and not call.is_right(made)
-    ]
-    failing, spared = wrong[2:], wrong[:2]
-    passing = [*spared, *(call.case for call in calls if call.case not in wrong)]
+    ignored, right = lab.of("window_ignored"), lab.of("correct")
+    spared = lab.failing(ignored)[:2]
 
     def returned(case: Case) -> Outputs | None:
-        return kernels.outputs(by_id[case.id], "correct" if case in spared else "window_ignored")
+        return right(case) if case in spared else ignored(case)
 
-    (one,) = as_if([failing], passing, returned, "cpu", kernels)
+    (one,), _ = lab.named(returned)
     assert {case.id for case in one.broken} == {case.id for case in spared}
     assert "it would also break 2 calls that passed, such as" in one.sentence
-    assert as_if([failing], passing, returned, "cpu", kernels, until=0.0) == []
+    assert lab.named(returned, until=0.0)[0] == []

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from synthetic_runs import of_results, result
 
-from conformance.cli.terminal import RunSummary
 from conformance.results.compare import changes
 from conformance.results.reader import Run, read
 from conformance.results.records import InstabilityRecord
@@ -55,11 +53,3 @@ def test_a_run_is_worse_when_a_target_becomes_unstable(tmp_path: Path) -> None:
     assert changes(new, old).reasons == (f"{CPU}: {TOLD}",)
     assert changes(new, new).reasons == ()
     assert changes(old, new).reasons == ()
-
-
-@pytest.mark.parametrize(("unexpected", "status"), [(True, 1), (False, 0)])
-def test_the_exit_status(unexpected: bool, status: int) -> None:
-    summary = RunSummary()
-    summary.instability.append(met("t/c", unexpected=unexpected))
-    assert summary.status() == status
-    assert summary.enough(1) is bool(status)

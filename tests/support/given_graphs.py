@@ -394,40 +394,9 @@ def weights_of_another_float() -> onnx.ModelProto:
 
 
 @graph
-def left_padded_mask() -> onnx.ModelProto:
-    made, weights = projections()
-    made += [*nodes(LENGTHS), attention({**ROTARY, "position_ids": "position_ids"})]
-    inputs = ("x", "past_key", "past_value", "attention_mask", "position_ids")
-    return model(made, inputs, weights=[*weights, *tables(), AXIS])
-
-
-@graph
 def lengths_baked_by_tracing() -> onnx.ModelProto:
     lengths = [const("seqlens_k", [5], np.int32), const("total", 6, np.int32)]
     return model([attention(ROTARY)], INPUTS[:5], weights=[*tables(), *lengths])
-
-
-@graph
-def table_sliced_by_position() -> onnx.ModelProto:
-    made = nodes("""
-        flat = Reshape (position_ids, minus)
-        start = Slice (flat, zero, axis)
-        cos = Slice (all_cos, start, end, zero)
-        sin = Slice (all_sin, start, end, zero)
-    """)
-    numbers = [const("minus", [-1]), const("zero", [0]), const("end", [64]), AXIS]
-    weights = [*tables(SIZE // 2, "all_cos", "all_sin"), *numbers]
-    return model([*made, attention(ROTARY)], (*INPUTS[:7], "position_ids"), weights=weights)
-
-
-@graph
-def rotated_twice() -> onnx.ModelProto:
-    made = nodes("""
-        q = com.microsoft.RotaryEmbedding <num_heads = 4> (query, position_ids, cos, sin)
-        k = com.microsoft.RotaryEmbedding <num_heads = 2> (key, position_ids, cos, sin)
-    """)
-    node = attention({**ROTARY, "query": "q", "key": "k"})
-    return model([*made, node], (*INPUTS[:7], "position_ids"), weights=tables())
 
 
 # Caches and lengths that a program keeps in its own way

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import onnx.helper as oh
-from numpy.random import RandomState
 
 from conformance.base.array_types import ONNX
 from conformance.operator.signature import DOMAIN, INPUT_NAMES, OP_TYPE, OUTPUT_NAMES
@@ -18,11 +17,6 @@ Arrays = dict[str, np.ndarray]
 Attributes = dict[str, Any]
 
 ALL = ("output", "present_key", "present_value")
-
-KINDS = (
-    *("prompt", "prompt_into_static", "decode", "decode_static", "several_tokens"),
-    *("several_tokens_static", "borrowed", "borrowed_static", "borrowed_whole"),
-)
 
 
 def inputs_of(*arrays: Any, lengths: Sequence[int], total: int | None = None) -> Arrays:
@@ -37,66 +31,6 @@ def inputs_of(*arrays: Any, lengths: Sequence[int], total: int | None = None) ->
     inputs["seqlens_k"] = np.array(lengths, np.int32) - np.int32(1)
     inputs["total_sequence_length"] = np.array(total or max(lengths), np.int32)
     return inputs
-
-
-def random_call(
-    rng: RandomState, kind: str, dtype: Any = np.float32, *, ragged_several: bool = False
-) -> tuple[Arrays, Attributes]:
-    """Return a valid call with random sizes and features.
-
-    ``ragged_several`` allows batches of several tokens on a cache, which ONNX Runtime rejects.
-    """
-
-    def pick(*choices: Any) -> Any:
-        return choices[rng.randint(len(choices))]
-
-    def chance(share: float) -> bool:
-        return bool(rng.random_sample() < share)
-
-    rotary = chance(0.5)
-    kv_num_heads, head_size = pick(1, 2, 3), pick(16, 32, 64) if rotary else pick(8, 16, 32, 64)
-    num_heads = kv_num_heads * pick(1, 2, 4)
-    spread = pick(1.0, 1.0, 3.0)
-    queries, new, past, total = _lengths(rng, kind, pick)
-    refused = queries > 1 and total > queries  # B > 1 with S > 1 on a past, by ONNX Runtime
-    batch_size = 1 if refused and not ragged_several else pick(1, 2, 3)
-    shortest = queries if total > queries else 1
-    lengths = rng.randint(shortest, total + 1, batch_size)
-    lengths[0] = total
-
-    def values(*shape: int) -> np.ndarray:
-        return (spread * rng.standard_normal(shape)).astype(dtype)
-
-    attributes: Attributes = {"num_heads": num_heads, "kv_num_heads": kv_num_heads}
-    packed = new == queries and chance(0.3)
-    sizes = (num_heads, kv_num_heads, head_size)
-    inputs = token_inputs(values, sizes, (queries, new, past, total), lengths, packed)
-    if rotary:
-        half, rows = pick(*(h for h in (8, 16, 32) if 2 * h <= head_size)), total + pick(0, 9)
-        inputs["cos_cache"], inputs["sin_cache"] = rotary_caches(rows, half, dtype)
-        attributes["do_rotary"] = 1
-        if chance(0.5):
-            attributes["rotary_interleaved"] = 1
-        if chance(0.3):
-            last = rows - queries + 1
-            inputs["position_ids"] = rng.randint(0, last, (batch_size, queries)).astype(np.int64)
-    if chance(0.4):
-        attributes["local_window_size"] = pick(1, 2, 5, 64)
-    elif chance(0.3):
-        attributes["causal"] = 0
-    if chance(0.3):
-        attributes["softcap"] = pick(1.0, 5.0, 50.0)
-    if chance(0.3):
-        attributes["scale"] = pick(0.0, 0.5, 1.0, 0.03)
-    if chance(0.3):
-        rows_ = (pick(1, batch_size), pick(1, num_heads))
-        inputs["attention_bias"] = values(*rows_, queries, total)
-    if chance(0.4):
-        if chance(0.5):
-            attributes["smooth_softmax"] = 1
-        else:
-            inputs["head_sink"] = values(num_heads)
-    return inputs, attributes
 
 
 def token_inputs(
@@ -129,29 +63,6 @@ def token_inputs(
     inputs["seqlens_k"] = (lengths - 1).astype(np.int32)
     inputs["total_sequence_length"] = np.array(total, np.int32)
     return inputs
-
-
-def _lengths(
-    rng: RandomState, kind: str, pick: Callable[..., Any]
-) -> tuple[int, int, int | None, int]:
-    """Return queries, new keys, rows of the past buffer (None: no past), total length."""
-    if kind == "prompt":
-        total = pick(1, 3, 8, 17, 40)
-        return total, total, None, total
-    if kind == "prompt_into_static":
-        total = pick(1, 3, 8, 17, 40)
-        return total, total, total + pick(0, 5), total
-    if kind.startswith("borrowed"):
-        past = pick(3, 12, 40)
-        total = past - pick(0, 1) if kind == "borrowed_static" else past
-        queries = total if kind == "borrowed_whole" else min(total - 1, pick(1, 1, 2, 7))
-        return queries, 0, past, total
-    queries = pick(2, 5, 19) if kind.startswith("several") else 1
-    if kind.endswith("static"):
-        past = pick(20, 40, 129)
-        return queries, queries, past, rng.randint(queries + 1, past + 1)
-    past = pick(1, 4, 37, 200)
-    return queries, queries, past, past + queries
 
 
 def rotary_caches(rows: int, half: int, dtype: Any = np.float32) -> tuple[np.ndarray, np.ndarray]:

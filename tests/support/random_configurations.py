@@ -1,7 +1,7 @@
 """Random valid calls of GroupQueryAttention, as general as the operator itself: test helpers.
 
-Unlike `gqa_calls.random_call`, this is not limited to what a kernel supports: any head size, any
-rotary width, gaps in the bias, ragged batches in every phase.
+No kernel supports all of them: any head size, any rotary width, gaps in the bias, ragged batches in
+every phase.
 """
 
 from __future__ import annotations

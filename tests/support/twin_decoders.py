@@ -355,18 +355,19 @@ class Graph:
             self.made[what] = make()
         return self.made[what]
 
+    def side(self, what: str, of: str, axis: int) -> str:
+        """The length of one axis of an input."""
+        return self.once(what, lambda: self.op("Shape", of, start=axis, end=axis + 1))
+
     def past_rows(self) -> str:
-        of = "past_keys" if self.d.wrap == "loop" else "past_key_values.0.key"
-        axis = 3 if self.d.wrap == "loop" else 2
-        return self.once("past", lambda: self.op("Shape", of, start=axis, end=axis + 1))
+        stacked = self.d.wrap == "loop"
+        return self.side("past", *(("past_keys", 3) if stacked else ("past_key_values.0.key", 2)))
 
     def new_rows(self) -> str:
-        of = self.inputs[0].name
-        return self.once("new", lambda: self.op("Shape", of, start=1, end=2))
+        return self.side("new", self.inputs[0].name, 1)
 
     def batch(self) -> str:
-        of = self.inputs[0].name
-        return self.once("batch", lambda: self.op("Shape", of, start=0, end=1))
+        return self.side("batch", self.inputs[0].name, 0)
 
     def all_rows(self) -> str:
         return self.once("all", lambda: self.op("Add", self.past_rows(), self.new_rows()))
@@ -381,11 +382,10 @@ class Graph:
 
     def own_columns(self) -> str:
         """The column of each new token."""
-        past, rows = self.scalar(self.past_rows()), self.scalar(self.all_rows())
-        first = self.const(0) if self.d.fault == "positions restart" else past
+        first, end = self.scalar(self.past_rows()), self.scalar(self.all_rows())
         if self.d.fault == "positions restart":
-            rows = self.scalar(self.new_rows())
-        return self.once("own", lambda: self.op("Range", first, rows, self.const(1)))
+            first, end = self.const(0), self.scalar(self.new_rows())
+        return self.once("own", lambda: self.op("Range", first, end, self.const(1)))
 
     def lengths(self) -> tuple[str, str]:
         """seqlens_k and total_sequence_length."""
@@ -397,17 +397,15 @@ class Graph:
             counts = self.op("ReduceSum", "attention_mask", self.const([1]), keepdims=0)
             shape = self.op("Shape", "attention_mask")
             total = self.op("Gather", shape, self.const(1))
-            if d.fault == "lengths of the widest row":
-                counts = self.op("Expand", total, self.batch())
         elif d.lengths == "positions":
             last = self.op("ReduceMax", "position_ids", self.const([1]), keepdims=0)
             counts = self.op("Add", last, self.const(1))
             total = self.op("ReduceMax", counts, keepdims=0)
-            if d.fault == "lengths of the widest row":
-                counts = self.op("Expand", total, self.batch())
         else:
             counts = self.op("Expand", self.all_rows(), self.batch())
             total = self.scalar(self.all_rows())
+        if d.fault == "lengths of the widest row":
+            counts = self.op("Expand", total, self.batch())
         if d.fault == "total too large":
             total = self.op("Add", total, self.const(1))
         less = self.op("Sub", counts, self.const([by])) if by else counts
@@ -420,10 +418,9 @@ class Graph:
         if "causal" in d.bias and d.fault != "bias without its causal part":
             own = self.op("Unsqueeze", self.own_columns(), self.const([1]))
             pair = (own, self.columns()) if d.fault != "bias transposed" else (self.columns(), own)
-            sees = self.op("GreaterOrEqual", *pair)
+            shown.append(self.op("GreaterOrEqual", *pair))
             if d.types == "block":
-                sees = self.op("Or", sees, self.block())
-            shown.append(sees)
+                shown = [self.op("Or", *shown, self.block())]
         if "pad" in d.bias and d.fault != "bias without padding":
             mask = "attention_mask"
             if d.fault == "bias one token off":
@@ -511,13 +508,8 @@ class Graph:
         d, at = self.d, self.position_ids(keys)
         if d.rotary == "op":
             part = {"rotary_embedding_dim": d.rotated} if d.partial < 1 else {}
-            kinds: dict[str, Any] = {
-                "num_heads": heads,
-                "interleaved": int(d.interleaved),
-                "domain": MS,
-                **part,
-            }
-            return self.op("RotaryEmbedding", x, at, *self.tables(layer), **kinds)
+            kinds = {"num_heads": heads, "interleaved": int(d.interleaved), **part}
+            return self.op("RotaryEmbedding", x, at, *self.tables(layer), domain=MS, **kinds)
         inverse, factor = frequencies(d, False, layer)
         at_base = f"{at} {d.base_of(layer)}"
 
@@ -548,8 +540,8 @@ class Graph:
         return self.op("Reshape", whole, self.const([0, 0, -1]))
 
     def normed(self, x: str, weight: str) -> str:
-        kinds: dict[str, Any] = {"axis": -1, "epsilon": 1e-6, "stash_type": 1}
-        return self.op("SimplifiedLayerNormalization", x, weight, **kinds)
+        kind = "SimplifiedLayerNormalization"
+        return self.op(kind, x, weight, axis=-1, epsilon=1e-6, stash_type=1)
 
     def positioned(self, x: str, part: str, layer: str, number: int) -> str:
         """Norm and rotation of queries or keys, as far as they are in the graph."""
@@ -591,31 +583,23 @@ class Graph:
             self.gives(present, element, "batch", kv, after, size)
             if d.beams and not (part == "value" and d.fault == "beams of keys alone"):
                 past = self.op("Gather", past, "beam_idx", axis=0)
-            zero = self.const(0, np.int8)
+            full, zero = f"full.{layer}.{part}", self.const(0, np.int8)
+            then: tuple[str, ...] = ()  # what makes the present of what the node writes
             if d.cache == "qdq":
                 past = self.op("DequantizeLinear", past, self.const(0.04, np.float32), zero)
                 scale = 0.02 if d.fault == "scales in and out differ" else 0.04
-                self.after.append(
-                    (
-                        "QuantizeLinear",
-                        f"full.{layer}.{part}",
-                        self.const(scale, np.float32),
-                        zero,
-                        present,
-                    )
-                )
+                then = "QuantizeLinear", full, self.const(scale, np.float32), zero
             elif d.fault == "cache cast to int8":
                 past = self.op("Cast", past, to=self.element)
-                self.after.append(("Cast", f"full.{layer}.{part}", present))
+                then = "Cast", full
             elif d.cache == "trimmed":
                 kept = d.window - 1 - (d.fault == "cache cut too short")
-                cut = self.const([-kept]), self.const([2**31]), self.const([2])
-                self.after.append(("Slice", f"full.{layer}.{part}", *cut, present))
+                then = "Slice", full, self.const([-kept]), self.const([2**31]), self.const([2])
             elif d.fault == "past returned as present":
-                self.after.append(("Identity", past, present))
+                then = "Identity", past
+            self.after += [(*then, present)] if then else []
             reads.append(past)
-            written = self.after and self.after[-1][-1] == present
-            writes.append(f"full.{layer}.{part}" if written else present)
+            writes.append(full if then else present)
         return reads, writes
 
     def flush(self) -> None:
@@ -628,13 +612,11 @@ class Graph:
         """The node of a layer, alone, in an If or in a function."""
         d = self.d
         last = max(INPUTS.index(name) for name in values)
-        heads, kv = (
-            (d.heads * 2, d.kv * 2) if d.fault == "heads of half the size" else (d.heads, d.kv)
-        )
+        times = 2 if d.fault == "heads of half the size" else 1
         causal = 0 if "causal" in d.bias or d.fault == "causal 0" else 1
         attributes: dict[str, Any] = {
-            "num_heads": heads,
-            "kv_num_heads": kv,
+            "num_heads": d.heads * times,
+            "kv_num_heads": d.kv * times,
             "local_window_size": (causal and d.window_of(number)) or -1,
             "do_rotary": int("cos" in values),
             "rotary_interleaved": int(d.interleaved and "cos" in values),
@@ -756,7 +738,7 @@ class Graph:
             reads = [self.op("Identity", self.op("Identity", each)) for each in reads]
         if d.borrow == "slice":
             cut = [self.const([0]), self.const([0]), self.const([1])]
-            source_of = self.op("MatMul", self.nodes_hidden(source), self.weight(f"k{source}"))
+            source_of = self.op("MatMul", self.hidden[source], self.weight(f"k{source}"))
             empty = self.op("Slice", source_of, *cut)
         else:
             rest = self.const([0, width])
@@ -764,9 +746,6 @@ class Graph:
             zero = nh.from_array(np.zeros(1, d.dtype), "")
             empty = self.op("ConstantOfShape", shape, value=zero)
         return reads, empty, empty
-
-    def nodes_hidden(self, layer: int) -> str:
-        return self.hidden[layer]
 
     def more_inputs(self, layer: str, number: int) -> dict[str, str]:
         d, values = self.d, {}
@@ -826,17 +805,13 @@ class Graph:
         ends, self.after = self.after, []
         for i, (reads, writes) in enumerate(caches):
             self.hidden.append(x)
-            own = [each for each in ends if f".{i}." in each[1]]
-            self.after = own
+            self.after = [each for each in ends if f".{i}." in each[1]]
             x = self.layer(x, str(i), reads, writes)
         y = self.normed(x, self.const(np.ones(WIDTH), d.dtype))
         self.op("MatMul", y, self.weight("head"), out="logits", name="/lm_head/MatMul")
-        self.outputs.insert(
-            0, h.make_tensor_value_info("logits", self.element, [batch, tokens, WORDS])
-        )
-        graph = h.make_graph(
-            self.nodes, "main_graph", self.inputs, self.outputs, [*self.weights.values()]
-        )
+        first = h.make_tensor_value_info("logits", self.element, [batch, tokens, WORDS])
+        inputs, outputs = self.inputs, [first, *self.outputs]
+        graph = h.make_graph(self.nodes, "main_graph", inputs, outputs, [*self.weights.values()])
         domains = {"": self.opset, MS: 1} | ({"own": 1} if self.functions else {})
         opsets = [h.make_opsetid(*each) for each in domains.items()]
         kinds: dict[str, Any] = {"opset_imports": opsets, "functions": self.functions}
@@ -861,30 +836,22 @@ class Graph:
         self.new_rows(), self.past_rows(), self.batch()
         outside, self.nodes = self.nodes, []
         first = self.const(0)
-        reads = [
-            self.op("Gather", "past_keys", "i"),
-            self.op(
-                "Gather", "past_values", first if d.fault == "one past for all layers" else "i"
-            ),
-        ]
+        of = first if d.fault == "one past for all layers" else "i"
+        reads = [self.op("Gather", "past_keys", "i"), self.op("Gather", "past_values", of)]
         after = self.layer("x_in", "i", reads, ["key_out", "value_out"])
         self.op("Identity", after, out="x_out")
         self.op("Identity", "go_in", out="go_out")
         info = h.make_tensor_value_info
-        body = h.make_graph(
-            self.nodes,
-            "layer",
-            [
-                info("i", T.INT64, []),
-                info("go_in", T.BOOL, []),
-                info("x_in", self.element, ["batch", "new", WIDTH]),
-            ],
-            [
-                info("go_out", T.BOOL, []),
-                info("x_out", self.element, ["batch", "new", WIDTH]),
-                *(info(f"{part}_out", self.element, None) for part in ("key", "value")),
-            ],
-        )
+        carried = {
+            side: (
+                info(f"go_{side}", T.BOOL, []),
+                info(f"x_{side}", self.element, ["batch", "new", WIDTH]),
+            )
+            for side in ("in", "out")
+        }
+        made = (info(f"{part}_out", self.element, None) for part in ("key", "value"))
+        taken, given_back = [info("i", T.INT64, []), *carried["in"]], [*carried["out"], *made]
+        body = h.make_graph(self.nodes, "layer", taken, given_back)
         self.nodes = outside
         given = self.const(d.layers), self.const(True, bool), x
         outs = ["x_last", "present_keys", "present_values"]
