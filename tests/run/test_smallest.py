@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 from as_user import Desk, Gqa
-from case_files import cases_of
+from case_files import cases_of, write_given
 from tables import tables
 
 from conformance.base.paths import ROOT
 from conformance.bundle.inputs import draw_inputs
 from conformance.case.case import Case
 from conformance.case.corpus import find
-from conformance.case.given import write_given
 from conformance.case.load import load_file
 from conformance.case.selection import compile_expression
 from conformance.case.steps import steps_of
