@@ -14,7 +14,7 @@ from typing import Final
 
 from conformance.base.dtypes import INTEGER_RANGE
 from conformance.case.overrides import check_rank, check_values, dim_of, elements_of, shape_of
-from conformance.case.step_lengths import StepLengths, lengths_of
+from conformance.case.step_lengths import lengths_of
 from conformance.operator.call import (
     Call,
     InputOverride,
@@ -45,8 +45,8 @@ def node_steps(call: Call) -> tuple[Step, ...]:
     if call.batch_size > MAX_BATCH:
         raise ShapeError("batch_size", f"{call.batch_size} sequences; at most {MAX_BATCH} fit")
     lengths = list(lengths_of(call))
-    rows = _rows_needed(call, lengths)
-    steps = [_step(call, each, rows) for each in lengths]
+    rows = _rows_needed(call, [step for step, _ in lengths])
+    steps = [_with_tensors(call, step, past, rows) for step, past in lengths]
     elements = sum(map(input_elements, steps))
     if elements > MAX_INPUT_ELEMENTS:
         sentence = f"the inputs have {elements} elements; at most {MAX_INPUT_ELEMENTS} fit"
@@ -101,7 +101,7 @@ def _check_steps(call: Call, steps: list[Step]) -> None:
                     raise ShapeError(f"inputs.{tensor.name}", sentence)
 
 
-def _rows_needed(call: Call, steps: list[StepLengths]) -> int:
+def _rows_needed(call: Call, steps: list[Step]) -> int:
     """Rows of the rotary tables: the cache's capacity, or the number of tokens at the end.
 
     Drawn positions may need more. Raises :class:`ShapeError` if the case sets tables with too few
@@ -115,14 +115,13 @@ def _rows_needed(call: Call, steps: list[StepLengths]) -> int:
                 f"the drawn position_ids need {end} rows; give more, or write position_ids by hand",
             )
         return call.rotary_cache_length
-    new = sum(each.new for each in steps)
-    longest = max(each.total for each in steps)
+    new = sum(each.new_tokens for each in steps)
+    longest = max(each.total_sequence_length for each in steps)
     return max(call.past_sequence_length + new, longest, call.max_sequence_length or 0, end, 1)
 
 
-def _step(call: Call, lengths: StepLengths, rotary_rows: int) -> Step:
-    sequence_length, new, past = lengths.sequence_length, lengths.new, lengths.past
-    total = lengths.total
+def _with_tensors(call: Call, step: Step, past: int, rotary_rows: int) -> Step:
+    sequence_length, new, total = step.sequence_length, step.new_tokens, step.total_sequence_length
     batch, heads, kv_heads, size = (
         call.batch_size,
         call.num_heads,
@@ -160,18 +159,10 @@ def _step(call: Call, lengths: StepLengths, rotary_rows: int) -> Step:
     inputs = [_input(call, parameter, names, sizes, cache_dtype) for parameter in INPUTS]
     inputs = _with_same_tensors(call, inputs)
     outputs = [_output(call, parameter, names, cache_dtype) for parameter in OUTPUTS]
-    return Step(
-        index=lengths.index,
-        sequence_length=sequence_length,
-        new_tokens=new,
-        total_lengths=lengths.totals,
-        total_sequence_length=total,
-        positions=lengths.positions,
+    return replace(
+        step,
         inputs=_mark_trailing(inputs, "inputs"),
         outputs=_mark_trailing(outputs, "outputs"),
-        carried=lengths.index > 0,
-        query_lengths=lengths.queries,
-        keep=lengths.keep,
         buffers=tuple(_buffers(call, names, cache_dtype)),
     )
 

@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from conformance.base.dtypes import INTEGER_RANGE
 from conformance.operator.call import Call
 from conformance.operator.parts.key_value import new_tokens
-from conformance.operator.positions import Positions, are_drawn, drawn, implied
-from conformance.operator.tensors import ShapeError
+from conformance.operator.positions import are_drawn, drawn, implied
+from conformance.operator.tensors import ShapeError, Step
 
 
-@dataclass(frozen=True)
-class StepLengths:
-    """The lengths of a step, as in :class:`Step`.
+def lengths_of(call: Call) -> Iterator[tuple[Step, int]]:
+    """Each step without its tensors, and the number of rows of a past without a buffer.
 
-    ``past`` is the number of rows of a past without a buffer.
+    Raises :class:`ShapeError`.
     """
-
-    index: int
-    sequence_length: int
-    new: int
-    past: int
-    totals: tuple[int, ...]
-    total: int
-    positions: Positions
-    queries: tuple[int, ...] | None
-    keep: int | None
-
-
-def lengths_of(call: Call) -> Iterator[StepLengths]:
-    """The lengths of each step. Raises :class:`ShapeError`."""
     positions_of = partial(drawn, call) if are_drawn(call) else implied
     past, total = call.past_sequence_length, 0
     totals: tuple[int, ...] = ()
@@ -52,9 +36,10 @@ def lengths_of(call: Call) -> Iterator[StepLengths]:
         if max(total, *totals) > INTEGER_RANGE["int32"][1]:
             raise ShapeError("past_sequence_length", f"{total} tokens exceed the range of int32")
         positions = positions_of(sequence_length, totals, queries)
-        yield StepLengths(
-            index, sequence_length, new, past, totals, total, positions, queries, keep
+        step = Step(
+            index, sequence_length, new, totals, total, positions, (), (), index > 0, queries, keep
         )
+        yield step, past
 
 
 def _kept(call: int, before: Sequence[int], added: Sequence[int], totals: Sequence[int]) -> int:

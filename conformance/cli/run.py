@@ -376,17 +376,15 @@ def execute(
 ) -> None:
     """Run every plan of ``work`` into ``summary``, and write results as they come.
 
-    Releases that are not installed are installed first. Cases run in ``jobs`` processes (None: the
-    usual number), each with one runner for each target. The run stops early after
-    ``most_failures`` unexpected results and infrastructure failures. ``described`` is called with
-    each target before the first case.
+    Releases that are not installed are installed before the first case. Cases run in ``jobs``
+    processes (None: the usual number), each with one runner for each target. The run stops early
+    after ``most_failures`` unexpected results and infrastructure failures. ``described`` is called
+    with each target before the first case.
     """
-    targets = options.with_releases([plan.target for plan in work.planned])
-    planned = [replace(p, target=target) for p, target in zip(work.planned, targets, strict=True)]
     keep = ResultsKeeper(summary)
     with contextlib.ExitStack() as stack:
         runs: list[PlanRun] = []
-        for plan in planned:
+        for plan in work.planned:
             ends = most_failures == 1
             runs.append(stack.enter_context(PlanRun(plan, (*runs,), ends_with_failure=ends)))
         try:
@@ -409,7 +407,9 @@ def execute(
             for each in progress.values():
                 stack.callback(each.last.keep)
             records = stack.enter_context(
-                contextlib.closing(run_all(runs, jobs or usual_jobs(targets)))
+                contextlib.closing(
+                    run_all(runs, jobs or usual_jobs([plan.target for plan in work.planned]))
+                )
             )
             with terminal.progress(_size(work.planned)) as advance:
                 for run, case, record in records:

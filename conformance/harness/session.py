@@ -125,25 +125,13 @@ class Session:
         assert self._answer is not None
         return self._answer
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, retried: bool = True) -> Outcome:
         """Run ``job`` and return its outcome. If the target is unavailable, so is every job.
 
-        What may not be the case's own is tried again, alone.
+        What may not be the case's own is tried again, alone, if it is to be ``retried``.
 
         Raises `RunnerFailed` if the runner does not start, or has failed too often before.
         """
-        return self._run(job, retried=True)
-
-    def run_once(self, job: Job) -> Outcome:
-        """As `run`, and its outcome is that of the first try."""
-        return self._run(job, retried=False)
-
-    def run_alone(self, job: Job) -> Outcome:
-        """As `run`, in a new process."""
-        self.renew()
-        return self.run(job)
-
-    def _run(self, job: Job, retried: bool) -> Outcome:
         answer = self.start()
         if isinstance(answer, UnavailableAnswer):
             return Unavailable(reason=answer.reason)
@@ -168,6 +156,11 @@ class Session:
                 outcome.fix,
             )
         return outcome
+
+    def run_alone(self, job: Job) -> Outcome:
+        """As `run`, in a new process."""
+        self.renew()
+        return self.run(job)
 
     def renew(self) -> None:
         """Replace the process: it may be damaged."""

@@ -11,7 +11,7 @@ from shipped import shipped_cases
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.selection import compile_expression
-from conformance.diagnosis.as_if import MatchingFault, as_if
+from conformance.diagnosis.as_if import Comparison, MatchingFault
 from conformance.diagnosis.faulty_kernels import FaultyKernels, SampledCall
 from conformance.diagnosis.shared import effort, simplicity
 
@@ -54,8 +54,8 @@ def named(
     returned = {id: outputs(call) for id, call in by_id.items()}
     failing = [c.case for c in calls if (o := returned[c.case.id]) and not c.is_right(o)]
     passing = [call.case for call in calls if call.case not in failing]
-    found = as_if([failing], passing, lambda case: returned[case.id], "cpu", known or kernels)
-    return found, failing
+    of_target = Comparison(passing, lambda case: returned[case.id], "cpu", known or kernels)
+    return of_target.faults([failing]), failing
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,9 @@ def test_a_fault_of_calls_that_no_expression_tells_apart_is_not_named(
     failing = [call.case for call in wrong if call.case.id not in spared]
     passing = [call.case for call in calls if call.case not in failing]
     assert len(spared) > 4
-    assert all(one.similar for one in as_if([failing], passing, returned, "cpu", kernels))
+    assert all(
+        one.similar for one in Comparison(passing, returned, "cpu", kernels).faults([failing])
+    )
 
 
 def test_calls_that_the_kernel_does_not_compute_are_no_evidence(
@@ -164,7 +166,7 @@ def test_calls_that_the_kernel_does_not_compute_are_no_evidence(
 
     failing = [c.case for c in calls if not c.is_right(returned(c.case) or ())]
     passing = [*(c.case for c in calls if c.case not in failing), *(one.case for one in odd)]
-    (one,) = as_if([failing], passing, returned, "cpu", kernels)
+    (one,) = Comparison(passing, returned, "cpu", kernels).faults([failing])
     assert (one.names, one.broken, one.only) == (("softcap_ignored",), (), "")
 
 
@@ -184,9 +186,10 @@ def test_two_faults_are_named_and_the_calls_that_have_both(
         )
     ]
     passing = [call.case for call in calls if call.case.id not in fails]
-    found = as_if(
-        groups, passing, lambda case: kernels.outputs(by_id[case.id], both), "cpu", kernels
+    of_target = Comparison(
+        passing, lambda case: kernels.outputs(by_id[case.id], both), "cpu", kernels
     )
+    found = of_target.faults(groups)
     assert [each.names for each in found] == [(one,), (other,), (both,)]
     assert found[-1].explained
 
@@ -208,10 +211,15 @@ def test_a_name_must_explain_the_smallest_call(
         return tuple({name: value + 1 for name, value in step.items()} for step in right)
 
     passing = [c.case for c in calls if c.case not in failing and c is not plain]
-    (one,) = as_if([failing, [plain.case]], passing, returned, "cpu", kernels)
+    (one,) = Comparison(passing, returned, "cpu", kernels).faults([failing, [plain.case]])
     assert (one.names, one.contrary) == (("softcap_ignored",), ())
-    assert as_if([failing], passing, returned, "cpu", kernels, smallest=[plain.case]) == []
-    assert len(as_if([failing], passing, returned, "cpu", kernels, smallest=failing[:1])) == 1
+    assert (
+        Comparison(passing, returned, "cpu", kernels).faults([failing], smallest=[plain.case]) == []
+    )
+    assert (
+        len(Comparison(passing, returned, "cpu", kernels).faults([failing], smallest=failing[:1]))
+        == 1
+    )
 
 
 def test_a_fault_is_similar_if_some_failures_have_other_wrong_values(
@@ -228,7 +236,7 @@ def test_a_fault_is_similar_if_some_failures_have_other_wrong_values(
         return tuple({name: value + 1 for name, value in step.items()} for step in made)
 
     passing = [call.case for call in calls if call.case not in failing]
-    (one,) = as_if([failing], passing, returned, "cpu", kernels)
+    (one,) = Comparison(passing, returned, "cpu", kernels).faults([failing])
     assert one.names == ("softcap_ignored",)
     assert 0 < len(one.contrary) <= len(odd)
     assert {case.id for case in one.contrary} <= {case.id for case in odd}
@@ -250,7 +258,7 @@ def test_calls_it_would_break_are_said(calls: list[SampledCall], kernels: Faulty
     def returned(case: Case) -> Outputs | None:
         return kernels.outputs(by_id[case.id], "correct" if case in spared else "window_ignored")
 
-    (one,) = as_if([failing], passing, returned, "cpu", kernels)
+    (one,) = Comparison(passing, returned, "cpu", kernels).faults([failing])
     assert {case.id for case in one.broken} == {case.id for case in spared}
     assert "it would also break 2 calls that passed, such as" in one.sentence
-    assert as_if([failing], passing, returned, "cpu", kernels, until=0.0) == []
+    assert Comparison(passing, returned, "cpu", kernels, until=0.0).faults([failing]) == []

@@ -15,11 +15,6 @@ from conformance.targets.setup.python_packages import has_driver, set_up_python_
 from conformance.targets.setup.tract import set_up_tract
 
 
-def is_installed(package: Package, release: str) -> bool:
-    """Whether the release is installed; no program is started."""
-    return package.installed_file(release).is_file()
-
-
 def with_release(target: Target, tell: Tell) -> Target:
     """The target, after installing the release to which it is pinned, if it is pinned.
 
@@ -28,7 +23,7 @@ def with_release(target: Target, tell: Tell) -> Target:
     entry = entry_of(target.ep)
     if target.release is None or target.missing or entry is None or entry.package is None:
         return target
-    if is_installed(entry.package, target.release):
+    if entry.package.installed_file(target.release).is_file():
         return target
     again = f"gqa setup {target.typed}"
     if entry.package is ONNXRUNTIME_GPU and not has_driver():
