@@ -15,8 +15,7 @@ from conformance.harness.runner import RunnerFailed
 from conformance.harness.session import Session
 from conformance.targets.catalogue import OptionValues, Package, TargetEntry, entry_of
 from conformance.targets.registry import target_for, targets_for
-from conformance.targets.setup.installed import install
-from conformance.targets.setup.onnxruntime_web import set_up_lavapipe
+from conformance.targets.setup.installed import install, set_up_lavapipe
 from conformance.targets.setup.programs import SetupError, with_fix
 from conformance.targets.tools import (
     ONNXRUNTIME_GPU_VERSION,

@@ -25,7 +25,7 @@ from conformance.maintain import BadInput, run_command
 from conformance.targets.catalogue import TARGETS, Package, TargetEntry
 from conformance.targets.published import published
 from conformance.targets.releases import releases
-from conformance.targets.setup.onnxruntime_web import lock_command
+from conformance.targets.setup.installed import lock_command
 from conformance.targets.setup.programs import SetupError, find_npm, run_installer
 
 

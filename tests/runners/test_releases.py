@@ -27,9 +27,8 @@ from conformance.targets.catalogue import OptionValues, Package, entry_of
 from conformance.targets.published import published
 from conformance.targets.registry import eps_of, target_for, targets_for
 from conformance.targets.releases import is_in_range, releases
-from conformance.targets.setup.installed import install
+from conformance.targets.setup.installed import has_driver, install
 from conformance.targets.setup.programs import SetupError
-from conformance.targets.setup.python_packages import has_driver
 from conformance.targets.tools import TOOLS_VARIABLE, folder_of, python_in
 
 TABLES = tables(__file__)
