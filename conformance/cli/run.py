@@ -472,7 +472,7 @@ class TargetProgress:
         if self.left or failed or not results or any(map(was_tried, results)):
             return
         fix = f"\n  fix: {ready.fix}" if ready.fix else ""
-        kernel = self._run.plan.target.kernel
+        kernel = self._run.plan.target.entry.kernel
         what = f"no case was tried on {kernel}" if kernel else "every case was skipped"
         summary.untried[ready.name] = f"{ready.name}: {what}: {results[0].reason}{fix}"
 

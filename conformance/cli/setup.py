@@ -62,7 +62,7 @@ def setup(names: Sequence[str]) -> int:
         _set_up(entry)
     failed = False
     for target in targets:
-        package, release = _entry(target.ep).package, target.release
+        package, release = target.entry.package, target.release
         assert package is not None
         assert release is not None
         try:

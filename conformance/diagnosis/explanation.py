@@ -169,7 +169,7 @@ def with_faults(
         except (IndexError, RunnerFailed, Unjudgeable):
             return None
 
-    one, target_class = explanation, run.plan.target.target_class
+    one, target_class = explanation, run.plan.target.entry.target_class
     found: list[MatchingFault] = []
     with FaultyKernels() as kernels, suppress(RunnerFailed):
         comparison = Comparison(one.passing, outputs_of, target_class, kernels, until)

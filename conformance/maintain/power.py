@@ -57,6 +57,7 @@ from conformance.run.assessment import (
 )
 from conformance.run.target import DescribedTarget
 from conformance.run.worker import usual_jobs
+from conformance.targets.catalogue import TargetEntry
 from conformance.targets.registry import Target
 
 MUTANTS: Final = data_path("mutants")
@@ -242,7 +243,7 @@ class Power:
         Raises :class:`conformance.harness.runner.RunnerFailed`.
         """
         command = Command(CORRECT, (sys.executable, str(RUNNER), "--by-folder"))
-        target = Target("mutants", (), command, "cpu", None, needs="")
+        target = Target(TargetEntry("mutants", str(RUNNER), "cpu", ""), (), command)
         with contextlib.ExitStack() as stack:
             sessions = [stack.enter_context(Session(command)) for _ in range(self.jobs)]
             answer = sessions[0].start()

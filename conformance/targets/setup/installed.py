@@ -24,7 +24,7 @@ from packaging.version import Version
 
 from conformance.base.paths import data_path
 from conformance.base.processes import ask, run
-from conformance.targets.catalogue import ONNXRUNTIME_GPU, Package, entry_of
+from conformance.targets.catalogue import ONNXRUNTIME_GPU, Package
 from conformance.targets.published import RegistryError, pip_lists
 from conformance.targets.registry import Target
 from conformance.targets.setup.programs import (
@@ -45,17 +45,17 @@ def with_release(target: Target, tell: Tell) -> Target:
 
     If that fails, `Target.missing` says why, so that other targets can still run.
     """
-    entry = entry_of(target.ep)
-    if target.release is None or target.missing or entry is None or entry.package is None:
+    package, release = target.entry.package, target.release
+    if release is None or target.missing or package is None:
         return target
-    if entry.package.installed_file(target.release).is_file():
+    if package.installed_file(release).is_file():
         return target
     again = f"gqa setup {target.typed}"
-    if entry.package is ONNXRUNTIME_GPU and not has_driver():
+    if package is ONNXRUNTIME_GPU and not has_driver():
         why = f"{target.typed} is not installed, and there is no NVIDIA driver to run it"
         return replace(target, missing=SetupError(why, again))
     try:
-        install(entry.package, target.release, tell)
+        install(package, release, tell)
     except SetupError as error:
         return replace(target, missing=SetupError(str(error), error.fix or again))
     return target
