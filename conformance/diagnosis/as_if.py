@@ -117,7 +117,7 @@ class MatchingFault:
 
 
 @dataclass
-class Comparison:
+class FaultComparison:
     """A target that is compared with ``kernels`` that have known faults.
 
     ``passing`` are calls that pass on it, and ``outputs_of`` runs a call on it. Its error budgets

@@ -183,7 +183,7 @@ class Session:
         """Start a process, which must describe itself as earlier ones. Raises `RunnerFailed`."""
         try:
             self._runner = runner = Runner(self.command, self.limits)
-            answer, fix = self._description(runner), self.command.fix
+            answer, fix = self._description(runner), None
             if isinstance(answer, UnavailableAnswer):
                 if self._answer is None:
                     self._answer = answer

@@ -11,7 +11,7 @@ from shipped import shipped_cases
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.selection import compile_expression
-from conformance.diagnosis.as_if import Comparison, MatchingFault
+from conformance.diagnosis.as_if import FaultComparison, MatchingFault
 from conformance.diagnosis.faulty_kernels import FaultyKernels, SampledCall
 from conformance.diagnosis.shared import effort, simplicity
 
@@ -54,7 +54,7 @@ def named(
     returned = {id: outputs(call) for id, call in by_id.items()}
     failing = [c.case for c in calls if (o := returned[c.case.id]) and not c.is_right(o)]
     passing = [call.case for call in calls if call.case not in failing]
-    of_target = Comparison(passing, lambda case: returned[case.id], "cpu", known or kernels)
+    of_target = FaultComparison(passing, lambda case: returned[case.id], "cpu", known or kernels)
     return of_target.faults([failing]), failing
 
 
@@ -141,7 +141,7 @@ def test_a_fault_of_calls_that_no_expression_tells_apart_is_not_named(
     passing = [call.case for call in calls if call.case not in failing]
     assert len(spared) > 4
     assert all(
-        one.similar for one in Comparison(passing, returned, "cpu", kernels).faults([failing])
+        one.similar for one in FaultComparison(passing, returned, "cpu", kernels).faults([failing])
     )
 
 
@@ -166,7 +166,7 @@ def test_calls_that_the_kernel_does_not_compute_are_no_evidence(
 
     failing = [c.case for c in calls if not c.is_right(returned(c.case) or ())]
     passing = [*(c.case for c in calls if c.case not in failing), *(one.case for one in odd)]
-    (one,) = Comparison(passing, returned, "cpu", kernels).faults([failing])
+    (one,) = FaultComparison(passing, returned, "cpu", kernels).faults([failing])
     assert (one.names, one.broken, one.only) == (("softcap_ignored",), (), "")
 
 
@@ -186,7 +186,7 @@ def test_two_faults_are_named_and_the_calls_that_have_both(
         )
     ]
     passing = [call.case for call in calls if call.case.id not in fails]
-    of_target = Comparison(
+    of_target = FaultComparison(
         passing, lambda case: kernels.outputs(by_id[case.id], both), "cpu", kernels
     )
     found = of_target.faults(groups)
@@ -211,13 +211,18 @@ def test_a_name_must_explain_the_smallest_call(
         return tuple({name: value + 1 for name, value in step.items()} for step in right)
 
     passing = [c.case for c in calls if c.case not in failing and c is not plain]
-    (one,) = Comparison(passing, returned, "cpu", kernels).faults([failing, [plain.case]])
+    (one,) = FaultComparison(passing, returned, "cpu", kernels).faults([failing, [plain.case]])
     assert (one.names, one.contrary) == (("softcap_ignored",), ())
     assert (
-        Comparison(passing, returned, "cpu", kernels).faults([failing], smallest=[plain.case]) == []
+        FaultComparison(passing, returned, "cpu", kernels).faults([failing], smallest=[plain.case])
+        == []
     )
     assert (
-        len(Comparison(passing, returned, "cpu", kernels).faults([failing], smallest=failing[:1]))
+        len(
+            FaultComparison(passing, returned, "cpu", kernels).faults(
+                [failing], smallest=failing[:1]
+            )
+        )
         == 1
     )
 
@@ -236,7 +241,7 @@ def test_a_fault_is_similar_if_some_failures_have_other_wrong_values(
         return tuple({name: value + 1 for name, value in step.items()} for step in made)
 
     passing = [call.case for call in calls if call.case not in failing]
-    (one,) = Comparison(passing, returned, "cpu", kernels).faults([failing])
+    (one,) = FaultComparison(passing, returned, "cpu", kernels).faults([failing])
     assert one.names == ("softcap_ignored",)
     assert 0 < len(one.contrary) <= len(odd)
     assert {case.id for case in one.contrary} <= {case.id for case in odd}
@@ -258,7 +263,7 @@ def test_calls_it_would_break_are_said(calls: list[SampledCall], kernels: Faulty
     def returned(case: Case) -> Outputs | None:
         return kernels.outputs(by_id[case.id], "correct" if case in spared else "window_ignored")
 
-    (one,) = Comparison(passing, returned, "cpu", kernels).faults([failing])
+    (one,) = FaultComparison(passing, returned, "cpu", kernels).faults([failing])
     assert {case.id for case in one.broken} == {case.id for case in spared}
     assert "it would also break 2 calls that passed, such as" in one.sentence
-    assert Comparison(passing, returned, "cpu", kernels, until=0.0).faults([failing]) == []
+    assert FaultComparison(passing, returned, "cpu", kernels, until=0.0).faults([failing]) == []
