@@ -39,6 +39,7 @@ from conformance.base.paths import INSTALLED, data_path
 from conformance.case.case import Case
 from conformance.case.excluded import selected_cases
 from conformance.diagnosis.faulty_kernels import PROBE, RUNNER, known_faults
+from conformance.diagnosis.shared import effort
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome, Ran, Rejected
 from conformance.harness.protocol import DescribedAnswer
@@ -168,22 +169,12 @@ def can_run(case: Case) -> bool:
     They know few other operators, and calls whose scores do not fit into the memory of the
     reference would take too long on some 400 mutants.
     """
-    return not case.is_graph and scores(case) <= MAX_AT_ONCE
+    return not case.is_graph and effort(case) <= MAX_AT_ONCE * case.call.head_size
 
 
 def known_mutants() -> list[Mutant]:
     """All mutants, as the runner lists them."""
     return [Mutant(**fault) for fault in known_faults()]
-
-
-def scores(case: Case) -> int:
-    """The number of attention scores of a case; the time of the reference grows with it."""
-    call = case.call
-    return (
-        call.num_heads
-        * call.batch_size
-        * sum(step.sequence_length * max(step.total_sequence_length, 1) for step in case.steps)
-    )
 
 
 def record_killers(scores: Sequence[MutantScore]) -> None:
