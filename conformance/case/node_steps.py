@@ -122,38 +122,33 @@ def _rows_needed(call: Call, steps: list[Step]) -> int:
 
 def _with_tensors(call: Call, step: Step, past: int, rotary_rows: int) -> Step:
     sequence_length, new, total = step.sequence_length, step.new_tokens, step.total_sequence_length
-    batch, heads, kv_heads, size = (
-        call.batch_size,
-        call.num_heads,
-        call.kv_num_heads,
-        call.head_size,
-    )
+    heads = call.batch_size * call.num_heads
     buffer = (call.max_sequence_length or 0) if call.cache_kind == "static" else past
     keys = max(past + new, total) if call.sliding_window_cache == 1 else max(buffer, past + new)
     most = MAX_SHOWN_SCORES if call.qk_output else MAX_SCORES
-    if batch * heads * sequence_length * keys > most:
+    if heads * sequence_length * keys > most:
         raise ShapeError(
             "sequence_length",
-            f"{sequence_length} query tokens, {keys} keys and {batch * heads} heads are too many"
+            f"{sequence_length} query tokens, {keys} keys and {heads} heads are too many"
             f" for the oracle: at most {most} scores{' with output_qk' if call.qk_output else ''}",
         )
     names = {
-        "batch_size": batch,
+        "batch_size": call.batch_size,
         "sequence_length": sequence_length,
         "kv_sequence_length": new,
         "past_sequence_length": past,
         "max_sequence_length": buffer,
         "total_sequence_length": total,
-        "num_heads": heads,
-        "kv_num_heads": kv_heads,
-        "head_size": size,
-        "hidden_size": heads * size,
-        "kv_hidden_size": kv_heads * size,
+        "num_heads": call.num_heads,
+        "kv_num_heads": call.kv_num_heads,
+        "head_size": call.head_size,
+        "hidden_size": call.num_heads * call.head_size,
+        "kv_hidden_size": call.kv_num_heads * call.head_size,
     }
     sizes = names | {
         "packed_hidden_size": names["hidden_size"] + 2 * names["kv_hidden_size"],
         "rotary_cache_length": rotary_rows,
-        "rotary_pairs": (call.rotary_dim or size) // 2,
+        "rotary_pairs": (call.rotary_dim or call.head_size) // 2,
     }
     cache_dtype = call.cache_dtype or call.dtype
     inputs = [_input(call, parameter, names, sizes, cache_dtype) for parameter in INPUTS]

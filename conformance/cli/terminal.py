@@ -180,7 +180,10 @@ class Terminal:
             self.line(text)
         for text in summary.explanations:
             self.line(text)
-        self.list_smallest(summary)
+        if summary.smallest:
+            self.line("\nSmallest calls that still fail:")
+        for text in summary.smallest:
+            self.line(text)
         results = [result for _, result in summary.results]
         self._list_known(results, few)
         self._list_skipped(results)
@@ -190,13 +193,6 @@ class Terminal:
         for text in uncalled_sentences(ready.record() for ready in summary.targets):
             self.line("\n" + text)
         self.out.print(_closing(summary), highlight=False, soft_wrap=True)
-
-    def list_smallest(self, summary: RunSummary) -> None:
-        """Print the smallest calls that still fail."""
-        if summary.smallest:
-            self.line("\nSmallest calls that still fail:")
-        for text in summary.smallest:
-            self.line(text)
 
     def troubles(self, summary: RunSummary) -> None:
         """Print infrastructure failures, unstable results, and targets that tried nothing."""

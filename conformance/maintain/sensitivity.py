@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Final
 
 from conformance.bundle.effects import THRESHOLDS, effects, insensitive, lines
 from conformance.bundle.replacements import REPLACEMENTS
 from conformance.case.corpus import find, names_of
 from conformance.case.selection import compile_expression
 from conformance.maintain import run_command
-
-ALL_SENSITIVE: Final = 0
-SOME_INSENSITIVE: Final = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.replacements:
         for one in REPLACEMENTS:
             print(f"{one.key:<28} {one.sentence}")
-        return ALL_SENSITIVE
+        return 0
     selects = compile_expression(options.expression)
     cases = [case for case in find(options.paths).named if selects(names_of(case, None), case)]
     moved_by_case = [(case, effects(case.call, every=True)) for case in cases]
@@ -57,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         line = f"{name:<28} {dtype:<8} {len(values):>5} cases"
         print(f"{line}   least {at[0]:<9.3g} tenth {at[1]:<9.3g} median {at[2]:<9.3g} {threshold}")
     print(f"\n{len(moved_by_case)} cases, {refused} insensitive")
-    return SOME_INSENSITIVE if refused else ALL_SENSITIVE
+    return int(refused > 0)
 
 
 if __name__ == "__main__":
