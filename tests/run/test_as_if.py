@@ -140,9 +140,8 @@ def test_a_fault_of_calls_that_no_expression_tells_apart_is_not_named(
     failing = [call.case for call in wrong if call.case.id not in spared]
     passing = [call.case for call in calls if call.case not in failing]
     assert len(spared) > 4
-    assert all(
-        one.similar for one in FaultComparison(passing, returned, "cpu", kernels).faults([failing])
-    )
+    found = FaultComparison(passing, returned, "cpu", kernels).faults([failing])
+    assert all(one.similar for one in found)
 
 
 def test_calls_that_the_kernel_does_not_compute_are_no_evidence(
@@ -211,20 +210,11 @@ def test_a_name_must_explain_the_smallest_call(
         return tuple({name: value + 1 for name, value in step.items()} for step in right)
 
     passing = [c.case for c in calls if c.case not in failing and c is not plain]
-    (one,) = FaultComparison(passing, returned, "cpu", kernels).faults([failing, [plain.case]])
+    of_target = FaultComparison(passing, returned, "cpu", kernels)
+    (one,) = of_target.faults([failing, [plain.case]])
     assert (one.names, one.contrary) == (("softcap_ignored",), ())
-    assert (
-        FaultComparison(passing, returned, "cpu", kernels).faults([failing], smallest=[plain.case])
-        == []
-    )
-    assert (
-        len(
-            FaultComparison(passing, returned, "cpu", kernels).faults(
-                [failing], smallest=failing[:1]
-            )
-        )
-        == 1
-    )
+    assert of_target.faults([failing], smallest=[plain.case]) == []
+    assert len(of_target.faults([failing], smallest=failing[:1])) == 1
 
 
 def test_a_fault_is_similar_if_some_failures_have_other_wrong_values(
