@@ -22,17 +22,17 @@ from conformance.case.excluded import none_selected
 from conformance.case.selection import compile_expression
 from conformance.cli import options
 from conformance.cli.common import BadArgument, check_separate, write_file
-from conformance.cli.last_failed import LastRun, only_last_failed
-from conformance.cli.options import OutputOptions, TargetOptions, gathered
-from conformance.cli.resume import OPTION as OPTION_RESUME
-from conformance.cli.resume import Earlier, earlier_run
-from conformance.cli.shrunk import (
+from conformance.cli.failures import (
     SECONDS,
     effort_for,
     explain_failures,
     make_smaller,
     tell_smallest,
 )
+from conformance.cli.last_failed import LastRun, only_last_failed
+from conformance.cli.options import OutputOptions, TargetOptions, gathered
+from conformance.cli.resume import OPTION as OPTION_RESUME
+from conformance.cli.resume import Earlier, earlier_run
 from conformance.cli.terminal import RunSummary, Terminal
 from conformance.harness.folders import temporary_folder
 from conformance.harness.runner import RunnerFailed

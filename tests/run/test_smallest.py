@@ -20,7 +20,7 @@ from conformance.case.load import load_file
 from conformance.case.selection import compile_expression
 from conformance.case.steps import steps_of
 from conformance.cli import shrunk
-from conformance.cli.shrunk import effort_for, smallest_calls
+from conformance.cli.failures import effort_for, smallest_calls
 from conformance.cli.terminal import RunSummary
 from conformance.diagnosis.smallest import case_text, fields_of, smallest
 from conformance.operator.call import Call
