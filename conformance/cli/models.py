@@ -342,16 +342,18 @@ def differences(call: ConfiguredCall, features: Mapping[str, Any]) -> list[str]:
     compared.
     """
     mine = call.features
+    told = []
+    if mine["head_size"] != features["head_size"]:
+        told.append(f"heads of {features['head_size']}, not {mine['head_size']}")
     its_words, own_words = (
         (
-            f"heads of {each['head_size']}",
             f"{each['num_heads']}:{each['kv_num_heads']} heads",
             f"a window of {each['window']}" if each["window"] else "no window",
         )
         for each in (features, mine)
     )
     pairs = zip(its_words, own_words, strict=True)
-    told = [f"{its}, not {own}" for its, own in pairs if its != own]
+    told += [f"{its}, not {own}" for its, own in pairs if its != own]
     for name, words in (
         ("borrows", "a borrowed cache"),
         ("softcap", "a softcap"),
