@@ -29,7 +29,7 @@ from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.case.selection import compile_expression
-from conformance.diagnosis.as_if import MatchingFault, as_if
+from conformance.diagnosis.as_if import FaultComparison, MatchingFault
 from conformance.diagnosis.explanation import Explanation, explanations, with_experiments
 from conformance.diagnosis.faulty_kernels import FaultyKernels, SampledCall
 from conformance.diagnosis.shared import effort
@@ -131,8 +131,8 @@ class Target:
         )
         one = explanations((*results, *beside))[0]
         one = with_experiments(one, self.kind, None, until)
-        given = (one.groups, one.passing, self.outputs, TARGET_CLASS, self.known, until)
-        found = as_if(*given, one.shared.exactly, [made.case])
+        compared = FaultComparison(one.passing, self.outputs, TARGET_CLASS, self.known, until)
+        found = compared.faults(one.groups, one.shared.exactly, [made.case])
         return Explanation(
             one.target, one.kind, one.shared, one.groups, one.passing, tuple(found)
         ), ", ".join(made.needs.values())

@@ -141,7 +141,7 @@ def measure(paths: Sequence[Path], repeat: int) -> Iterator[Ratio]:
 
 def bare_loop(target: Target, device: str | None) -> Bare:
     """The bare loop over IOBinding, in the target's interpreter."""
-    command = [target.command.argv[0], str(LOOP), str(target.execution_provider)]
+    command = [target.command.argv[0], str(LOOP), str(target.entry.execution_provider)]
     command += [device] if device else []
     return Bare(command, {**os.environ, **target.command.env})
 

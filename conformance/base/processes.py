@@ -46,18 +46,14 @@ def start(
 
 
 def ask(
-    command: Sequence[str | Path],
-    seconds: float | None = None,
-    environment: Mapping[str, str] | None = None,
-    given: bytes = b"",
+    command: Sequence[str | Path], seconds: float | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run ``command`` to its end, with ``given`` as its input.
+    """Run ``command`` to its end, without input.
 
     Raises OSError, and `subprocess.TimeoutExpired` after ``seconds``.
     """
-    env = _env(environment)
     return subprocess.run(
-        command, env=env, cwd=START, input=given, capture_output=True, timeout=seconds, check=False
+        command, env=_env(None), cwd=START, input=b"", capture_output=True, timeout=seconds
     )
 
 

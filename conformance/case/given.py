@@ -11,19 +11,17 @@ import hashlib
 import io
 import lzma
 import math
-import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Final
 
 import numpy as np
 
 from conformance.base.array_types import NUMPY, Array
-from conformance.base.files import open_plain, read_plain
-from conformance.base.text import safe_name, visible
+from conformance.base.files import read_plain
+from conformance.base.text import safe_name
 from conformance.base.words import listed
 from conformance.case.node_steps import MAX_INPUT_ELEMENTS
 from conformance.operator.call import Call, CallError, GivenCall
@@ -70,42 +68,6 @@ def given_inputs(call: GivenCall, step: Step) -> dict[str, Array]:
     return {name: array.copy() for name, array in _arrays(call.file, content, step).items()}
 
 
-def write_given(file: Path, arrays: Mapping[str, Array]) -> None:
-    """Writes the arrays of a call's inputs. Raises OSError."""
-    plain = {
-        name: array.view(_BITS.get(array.dtype.name.replace("_", ""), array.dtype))
-        for name, array in arrays.items()
-    }
-    np.savez(file, allow_pickle=False, **plain)
-
-
-def npz_types(file: Path) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Shape and dtype of each array in any .npz file, in its order, by names that are safe to show.
-
-    Raises :class:`GivenError`.
-    """
-    try:
-        with os.fdopen(open_plain(file), "rb") as opened, zipfile.ZipFile(opened) as archive:
-            found = {}
-            for entry in archive.infolist():
-                with archive.open(entry) as stream:
-                    try:
-                        shape, _, dtype = _header(stream)
-                        size = math.prod(shape) * dtype.itemsize
-                        if entry.file_size - stream.tell() != size:
-                            raise ValueError(f"has not the {size} bytes that its shape needs")
-                    except ValueError as error:
-                        raise GivenError(f"{file}: {visible(entry.filename)} {error}") from None
-                found[safe_name(entry.filename.removesuffix(".npy"))] = shape, dtype
-            if len(found) < len(archive.infolist()):
-                raise GivenError(f"{file} has two arrays of one name")
-            return found
-    except OSError as error:
-        raise GivenError(f"{file} cannot be read: {error.strerror}") from None
-    except _DAMAGES as error:
-        raise GivenError(f"{file} is not an .npz file, or a damaged one: {error}") from None
-
-
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
@@ -140,18 +102,12 @@ def _arrays(file: Path, content: bytes, step: Step) -> dict[str, Array]:
         raise GivenError(f"{file} is not an .npz file, or a damaged one: {error}") from None
 
 
-def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether the array is stored column by column, and dtype. Raises ValueError."""
+def _array(stream: IO[bytes], shape: tuple[int, ...], dtype: str) -> Array:
+    """The array in ``stream``, whose header is checked first. Raises ValueError."""
     version = np.lib.format.read_magic(stream)
     if version != (1, 0):  # later ones are for tables with long headers
         raise ValueError(f"is in version {version} of NumPy's format; only 1.0 is known")
-    shape, by_column, dtype = np.lib.format.read_array_header_1_0(stream)
-    return tuple(shape), by_column, dtype
-
-
-def _array(stream: IO[bytes], shape: tuple[int, ...], dtype: str) -> Array:
-    """The array in ``stream``, whose header is checked first. Raises ValueError."""
-    found, by_column, kind = _header(stream)
+    found, by_column, kind = np.lib.format.read_array_header_1_0(stream)
     if found != shape:
         raise ValueError(f"has the shape {found}; the fields of the case say {shape}")
     wanted: np.dtype[Any] = NUMPY[dtype]

@@ -25,7 +25,7 @@ from conformance.base.files import TOO_LARGE, read_plain
 from conformance.case.node_steps import MAX_ELEMENTS, node_steps
 from conformance.case.overrides import MAX_RANK
 from conformance.graph.describe import Unclear, fields_of_node, head_size_of, heads_of
-from conformance.graph.nodes import AttentionNode, attributes_in, connected, is_attention
+from conformance.graph.nodes import AttentionNode, attributes_in, is_attention, node_with_types
 from conformance.graph.shapes import UNKNOWN, ValueType, types_of
 from conformance.graph.walks import inlined, make_names_safe
 from conformance.operator.call import (
@@ -125,12 +125,13 @@ class Graph:
     attentions: tuple[onnx.NodeProto, ...]
 
     @cached_property
-    def _types(self) -> dict[str, ValueType]:
+    def types(self) -> dict[str, ValueType]:
+        """The declared types of the tensors."""
         return types_of(self.model.graph)
 
     def type(self, name: str) -> ValueType:
         """The declared type of a tensor."""
-        return self._types.get(name, UNKNOWN)
+        return self.types.get(name, UNKNOWN)
 
     @property
     def drawn(self) -> tuple[onnx.TensorProto, ...]:
@@ -334,24 +335,15 @@ def _described(graph: Graph, node: onnx.NodeProto, call: Call) -> Call:
 
 def _attention_node(graph: Graph, node: onnx.NodeProto) -> AttentionNode:
     """The node with what the declared shapes and the weights say of its inputs and outputs."""
-    inputs, outputs = connected(INPUT_NAMES, node.input), connected(OUTPUT_NAMES, node.output)
-    types = {name: graph.type(value) for name, value in (inputs | outputs).items()}
+    made = node_with_types(node, _name(node), graph.types)
+    types = {**made.types}
     for name, rank in (("query", 3), ("key", 3), ("past_key", 4), ("present_key", 4)):
         if name in types and types[name].size(-1) is None:
-            width = _last(graph, (inputs | outputs)[name])
+            width = _last(graph, {**made.inputs, **made.outputs}[name])
             types[name] = ValueType(types[name].dtype, (*[None] * (rank - 1), width))
-    if "key" in inputs and _is_empty(graph, inputs["key"]):
+    if "key" in made.inputs and _is_empty(graph, made.inputs["key"]):
         types["key"] = ValueType(types["key"].dtype, (None, 0, None))
-    return AttentionNode(
-        name=_name(node),
-        layer=0,
-        inputs=inputs,
-        outputs=outputs,
-        given_inputs=len(node.input),
-        given_outputs=len(node.output),
-        attributes=attributes_in(node),
-        types=types,
-    )
+    return replace(made, types=types)
 
 
 def _is_empty(graph: Graph, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The tensors of a call: which inputs and outputs are connected, and their shapes, dtypes, values.
+"""The steps of a call: their lengths, and their tensors with shapes, dtypes and values.
 
 This module alone derives tensors from the fields of a case. The model generator, the input values,
 the oracle and ``gqa show`` all use its result.
@@ -7,14 +7,13 @@ the oracle and ``gqa show`` all use its result.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from typing import Final
+from functools import lru_cache, partial
+from typing import Final, Literal
 
 from conformance.base.dtypes import INTEGER_RANGE
 from conformance.case.overrides import check_rank, check_values, dim_of, elements_of, shape_of
-from conformance.case.step_lengths import StepLengths, lengths_of
 from conformance.operator.call import (
     Call,
     InputOverride,
@@ -23,7 +22,8 @@ from conformance.operator.call import (
     Values,
 )
 from conformance.operator.features import INPUT_RULES, OUTPUT_RULES
-from conformance.operator.positions import are_drawn
+from conformance.operator.parts.key_value import new_tokens
+from conformance.operator.positions import are_drawn, drawn, implied
 from conformance.operator.signature import INPUTS, NAMED_AXES, OUTPUTS, TYPES, Axis, Parameter
 from conformance.operator.tensors import ShapeError, Step, Tensor
 
@@ -44,9 +44,9 @@ def node_steps(call: Call) -> tuple[Step, ...]:
     """The steps of the node that the fields of ``call`` describe. Raises :class:`ShapeError`."""
     if call.batch_size > MAX_BATCH:
         raise ShapeError("batch_size", f"{call.batch_size} sequences; at most {MAX_BATCH} fit")
-    lengths = list(lengths_of(call))
-    rows = _rows_needed(call, lengths)
-    steps = [_step(call, each, rows) for each in lengths]
+    lengths = list(_lengths_of(call))
+    rows = _rows_needed(call, [step for step, _ in lengths])
+    steps = [_with_tensors(call, step, past, rows) for step, past in lengths]
     elements = sum(map(input_elements, steps))
     if elements > MAX_INPUT_ELEMENTS:
         sentence = f"the inputs have {elements} elements; at most {MAX_INPUT_ELEMENTS} fit"
@@ -101,7 +101,7 @@ def _check_steps(call: Call, steps: list[Step]) -> None:
                     raise ShapeError(f"inputs.{tensor.name}", sentence)
 
 
-def _rows_needed(call: Call, steps: list[StepLengths]) -> int:
+def _rows_needed(call: Call, steps: list[Step]) -> int:
     """Rows of the rotary tables: the cache's capacity, or the number of tokens at the end.
 
     Drawn positions may need more. Raises :class:`ShapeError` if the case sets tables with too few
@@ -115,63 +115,49 @@ def _rows_needed(call: Call, steps: list[StepLengths]) -> int:
                 f"the drawn position_ids need {end} rows; give more, or write position_ids by hand",
             )
         return call.rotary_cache_length
-    new = sum(each.new for each in steps)
-    longest = max(each.total for each in steps)
+    new = sum(each.new_tokens for each in steps)
+    longest = max(each.total_sequence_length for each in steps)
     return max(call.past_sequence_length + new, longest, call.max_sequence_length or 0, end, 1)
 
 
-def _step(call: Call, lengths: StepLengths, rotary_rows: int) -> Step:
-    sequence_length, new, past = lengths.sequence_length, lengths.new, lengths.past
-    total = lengths.total
-    batch, heads, kv_heads, size = (
-        call.batch_size,
-        call.num_heads,
-        call.kv_num_heads,
-        call.head_size,
-    )
+def _with_tensors(call: Call, step: Step, past: int, rotary_rows: int) -> Step:
+    sequence_length, new, total = step.sequence_length, step.new_tokens, step.total_sequence_length
+    heads = call.batch_size * call.num_heads
     buffer = (call.max_sequence_length or 0) if call.cache_kind == "static" else past
     keys = max(past + new, total) if call.sliding_window_cache == 1 else max(buffer, past + new)
     most = MAX_SHOWN_SCORES if call.qk_output else MAX_SCORES
-    if batch * heads * sequence_length * keys > most:
+    if heads * sequence_length * keys > most:
         raise ShapeError(
             "sequence_length",
-            f"{sequence_length} query tokens, {keys} keys and {batch * heads} heads are too many"
+            f"{sequence_length} query tokens, {keys} keys and {heads} heads are too many"
             f" for the oracle: at most {most} scores{' with output_qk' if call.qk_output else ''}",
         )
     names = {
-        "batch_size": batch,
+        "batch_size": call.batch_size,
         "sequence_length": sequence_length,
         "kv_sequence_length": new,
         "past_sequence_length": past,
         "max_sequence_length": buffer,
         "total_sequence_length": total,
-        "num_heads": heads,
-        "kv_num_heads": kv_heads,
-        "head_size": size,
-        "hidden_size": heads * size,
-        "kv_hidden_size": kv_heads * size,
+        "num_heads": call.num_heads,
+        "kv_num_heads": call.kv_num_heads,
+        "head_size": call.head_size,
+        "hidden_size": call.num_heads * call.head_size,
+        "kv_hidden_size": call.kv_num_heads * call.head_size,
     }
     sizes = names | {
         "packed_hidden_size": names["hidden_size"] + 2 * names["kv_hidden_size"],
         "rotary_cache_length": rotary_rows,
-        "rotary_pairs": (call.rotary_dim or size) // 2,
+        "rotary_pairs": (call.rotary_dim or call.head_size) // 2,
     }
     cache_dtype = call.cache_dtype or call.dtype
     inputs = [_input(call, parameter, names, sizes, cache_dtype) for parameter in INPUTS]
     inputs = _with_same_tensors(call, inputs)
     outputs = [_output(call, parameter, names, cache_dtype) for parameter in OUTPUTS]
-    return Step(
-        index=lengths.index,
-        sequence_length=sequence_length,
-        new_tokens=new,
-        total_lengths=lengths.totals,
-        total_sequence_length=total,
-        positions=lengths.positions,
+    return replace(
+        step,
         inputs=_mark_trailing(inputs, "inputs"),
         outputs=_mark_trailing(outputs, "outputs"),
-        carried=lengths.index > 0,
-        query_lengths=lengths.queries,
-        keep=lengths.keep,
         buffers=tuple(_buffers(call, names, cache_dtype)),
     )
 
@@ -334,3 +320,91 @@ def _mark_trailing(tensors: list[tuple[Tensor, bool]], field: str) -> tuple[Tens
             else _unconnected(tensor.name, state, tensor.dtype, tensor.rank)
         )
     return tuple(marked)
+
+
+# The lengths of each call: its new tokens, its past, and what is taken back
+
+
+def _lengths_of(call: Call) -> Iterator[tuple[Step, int]]:
+    """Each step without its tensors, and the number of rows of a past without a buffer.
+
+    Raises :class:`ShapeError`.
+    """
+    positions_of = partial(drawn, call) if are_drawn(call) else implied
+    past, total = call.past_sequence_length, 0
+    totals: tuple[int, ...] = ()
+    for index, sequence_length in enumerate(call.loop or (call.sequence_length,)):
+        new = new_tokens(call, sequence_length)
+        queries = _written_numbers(call, "query_seqlens", index)
+        written = _written_numbers(call, "total_sequence_lengths", index)
+        added = queries or (new,) * call.batch_size
+        before = totals or (past,) * call.batch_size
+        totals = written or tuple(map(int.__add__, before, added))
+        rows = past = max(past, total)
+        if index and written:
+            past = _kept(index + 1, before, added, totals)
+        keep = past if past < rows and call.cache_kind == "concatenated" else None
+        total = _total_of(call, sequence_length, totals, queries)
+        if max(total, *totals) > INTEGER_RANGE["int32"][1]:
+            raise ShapeError("past_sequence_length", f"{total} tokens exceed the range of int32")
+        positions = positions_of(sequence_length, totals, queries)
+        step = Step(
+            index, sequence_length, new, totals, total, positions, (), (), index > 0, queries, keep
+        )
+        yield step, past
+
+
+def _kept(call: int, before: Sequence[int], added: Sequence[int], totals: Sequence[int]) -> int:
+    """The most tokens of a sequence that a later call keeps. Raises :class:`ShapeError`."""
+    for sequence, (old, new, total) in enumerate(zip(before, added, totals, strict=True)):
+        if total > old + new:
+            sentence = (
+                f"sequence {sequence} has {old} tokens before call {call} and gets {new}, so it"
+                f" cannot have {total} after it"
+            )
+            raise ShapeError("total_sequence_lengths", sentence)
+    return max(0, *map(int.__sub__, totals, added))
+
+
+def _written_numbers(
+    call: Call, field: Literal["query_seqlens", "total_sequence_lengths"], index: int
+) -> tuple[int, ...] | None:
+    """What a field says of a call of a loop, or of the single call; None if it says nothing.
+
+    Raises :class:`ShapeError` unless there is a number for each sequence.
+    """
+    counts = getattr(call, field)
+    if counts is None:
+        return None
+    lists = [each for each in counts if isinstance(each, tuple)]
+    if lists and not call.loop:
+        raise ShapeError(field, "only a loop has a list for each call")
+    if call.loop and (lists or field == "query_seqlens"):
+        if not len(lists) == len(counts) == len(call.loop):
+            sentence = f"a loop of {len(call.loop)} calls needs as many lists of numbers"
+            raise ShapeError(field, sentence)
+        counts = lists[index]
+    elif index:
+        return None
+    if len(counts) != call.batch_size:
+        raise ShapeError(field, f"{len(counts)} numbers for a batch of {call.batch_size}")
+    return tuple(counts)
+
+
+def _total_of(
+    call: Call, sequence_length: int, totals: Sequence[int], queries: Sequence[int] | None
+) -> int:
+    """The input total_sequence_length of a call.
+
+    With query_seqlens the rows of the padding must fit, too, except into a sliding-window cache: a
+    growing cache gets as many rows as the input says.
+    """
+    if call.total_sequence_length is not None:
+        return call.total_sequence_length
+    longest = max(totals, default=0)
+    if queries is None or call.sliding_window_cache == 1:
+        return longest
+    if call.cache_kind == "static":
+        return max(longest, sequence_length)
+    starts = (total - query for total, query in zip(totals, queries, strict=False))
+    return max(longest, *(start + sequence_length for start in starts))

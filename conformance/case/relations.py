@@ -9,38 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from conformance.operator.call import CALL_FIELDS, Call
 from conformance.operator.signature import ATTRIBUTES
-
-RelationName = Literal[
-    "constants_as_inputs",
-    "omitted_presents",
-    "omitted_key_value",
-    "packed_qkv",
-    "each_sequence_alone",
-    "permuted_batch",
-    "permuted_heads",
-    "repeated_kv_heads",
-    "static_cache",
-    "shared_buffer",
-    "token_by_token",
-    "in_chunks",
-    "in_padded_chunks",
-    "without_padding",
-    "rejected_tokens",
-    "other_later_tokens",
-    "rotary_before",
-    "constant_bias",
-    "long_window",
-    "causal_as_bias",
-    "sink_of_zero",
-    "scale_in_query",
-    "doubled_values",
-    "borrowed_in_graph",
-    "standard_attention",
-]
 
 #: Returns why a call does not fit; None if it does.
 Check = Callable[[Call], str | None]
@@ -151,7 +123,7 @@ class Relation:
         return f"The same call, {self.what}: {self.law}."
 
 
-RELATIONS: Final[dict[RelationName, Relation]] = {
+RELATIONS: Final[dict[str, Relation]] = {
     "constants_as_inputs": Relation(
         "with its constants as inputs of the model",
         "a constant is an input that never changes, and a kernel may convert it once",
@@ -356,6 +328,12 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
         closeness="storage",
     ),
 }
+
+#: The name of a relation, one of `RELATIONS`.
+if TYPE_CHECKING:
+    RelationName = str
+else:
+    RelationName = Literal[tuple(RELATIONS)]
 
 
 def document() -> str:

@@ -42,7 +42,7 @@ GROUPS: Final = {
 }
 COMMANDS: Final = {name: purpose for group in GROUPS.values() for name, purpose in group.items()}
 #: The modules of the commands whose module has another name.
-_ELSEWHERE: Final = {"diff": "report", "list": "list_cases"}
+_ELSEWHERE: Final = {"diff": "report", "list": "list_cases", "merge": "report"}
 
 #: The exit statuses for errors whose message is for the user.
 ERRORS: Final = {

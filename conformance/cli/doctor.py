@@ -26,7 +26,7 @@ def doctor(verbose: bool, programs: OptionValues) -> int:
     available = 0
     targets = built_in(programs)
     for target in targets:
-        if target.kernel is not None:  # it has the needs of the target whose kernel it is
+        if target.entry.kernel is not None:  # it has the needs of the target whose kernel it is
             continue
         with PlanRun(Plan(target, (), ())) as run:
             ready = run.ready
@@ -48,9 +48,11 @@ def doctor(verbose: bool, programs: OptionValues) -> int:
             lines += [("fix", ready.fix)] if ready.fix else []
         if target.program is not None:
             lines.append(("program", f"{target.program.path}, from {target.program.found_by}"))
-        kernels = [t.label for t in targets if t.kernel and t.kernel_variant_of == target.ep]
+        kernels = [
+            t.label for t in targets if t.entry.kernel and t.entry.kernel_variant_of == target.ep
+        ]
         lines += [("kernels", ", ".join(kernels))] if kernels else []
-        lines.append(("needs", target.needs))
+        lines.append(("needs", target.entry.needs))
         for line in (head, *(f"    {label:<9} {escape(text)}" for label, text in lines)):
             console.print(line, highlight=False, soft_wrap=True)
     for text in (f"cache     {cache_root()}", f"tools     {tools_root()}"):

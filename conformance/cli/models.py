@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.console import Console
@@ -17,7 +17,7 @@ from rich.text import Text
 
 from conformance.base.target_names import at_release, split_adapter
 from conformance.base.text import clean, deep_clean
-from conformance.base.words import listed
+from conformance.base.words import listed, plural
 from conformance.cli.common import BadArgument, Status
 from conformance.cli.console import make_console, plain_table
 from conformance.report.history import short
@@ -36,6 +36,9 @@ from conformance.report.model_table import USES
 from conformance.results.timeline import OR_EARLIER
 from conformance.results.verdicts import LOOKS
 
+if TYPE_CHECKING:
+    from conformance.model.config.config_calls import ConfiguredCall
+
 
 @click.command()
 @click.argument("model", metavar="[MODEL]", required=False)
@@ -53,22 +56,20 @@ def models(model: str | None, eps: Sequence[str], verbose: bool, as_json: bool) 
     """
     known = load_models()
     if model is not None and _is_file(model):
-        from conformance.cli.models_of_config import print_config
-
-        return print_config(Path(model), known, _runtimes(known, eps), as_json)
+        return _print_config(Path(model), known, _runtimes(known, eps), as_json)
     found = matching(known, model or "")
     rows, runtimes = found.rows, _runtimes(known, eps or found.runtimes)
     if not rows:
         raise BadArgument(_unknown(known, model or "", found.named))
     if as_json:
-        click.echo(json.dumps(deep_clean(document(known, rows, runtimes)), ensure_ascii=False))
+        click.echo(json.dumps(deep_clean(_document(known, rows, runtimes)), ensure_ascii=False))
         return Status.AS_EXPECTED
     console = make_console()
     if verbose:
         for row in rows:
-            draw_row(console, row, runtimes)
+            _draw_row(console, row, runtimes)
     else:
-        draw_rows(console, rows, runtimes)
+        _draw_rows(console, rows, runtimes)
         if model is not None:
             _draw_causes(console, rows, runtimes)
         more = shlex.join(["gqa", "models", model or "NAME", *(f"--ep={ep}" for ep in eps), "-v"])
@@ -81,7 +82,7 @@ def models(model: str | None, eps: Sequence[str], verbose: bool, as_json: bool) 
 _FEW: Final = 2
 
 
-def draw_rows(console: Console, rows: Sequence[RecordedModel], runtimes: Sequence[str]) -> None:
+def _draw_rows(console: Console, rows: Sequence[RecordedModel], runtimes: Sequence[str]) -> None:
     """Print the answers for one chat on each runtime; exports with equal ones share a line."""
     alike: dict[tuple[str, ...], list[RecordedModel]] = {}
     for row in rows:
@@ -127,11 +128,11 @@ def _exports(rows: Sequence[RecordedModel]) -> str:
     return "; ".join(f"{what} for {listed(providers)}" for what, providers in made.items())
 
 
-def _line(console: Console, text: str) -> None:
+def _line(console: Console, text: str = "") -> None:
     console.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
-def document(
+def _document(
     known: Models, rows: Sequence[RecordedModel], runtimes: Sequence[str]
 ) -> dict[str, object]:
     """The rows with their cells as JSON values."""
@@ -156,7 +157,7 @@ def document(
     }
 
 
-def draw_row(console: Console, row: RecordedModel, runtimes: Sequence[str]) -> None:
+def _draw_row(console: Console, row: RecordedModel, runtimes: Sequence[str]) -> None:
     """Print a model with all uses, the answers by release, and the causes of failures."""
     console.print(Text(row.name, style="bold"), soft_wrap=True)
     for call in row.calls:
@@ -178,11 +179,11 @@ def draw_row(console: Console, row: RecordedModel, runtimes: Sequence[str]) -> N
         for line in _causes(row, name):
             console.print(line, soft_wrap=True, highlight=False, markup=False)
     graph = f"cases/exported/graphs/{row.graph}.onnx"
-    command = shlex.join(["gqa", "check", graph, *targets_of(runtimes, row)])
+    command = shlex.join(["gqa", "check", graph, *_targets_of(runtimes, row)])
     console.print(f"  see for yourself: {command}\n", soft_wrap=True, highlight=False, markup=False)
 
 
-def targets_of(runtimes: Sequence[str], row: RecordedModel | None = None) -> Iterator[str]:
+def _targets_of(runtimes: Sequence[str], row: RecordedModel | None = None) -> Iterator[str]:
     """The options that select the runtimes, in the newest release in which ``row`` was tried."""
     for name in runtimes:
         base, adapter = split_adapter(name)
@@ -251,3 +252,121 @@ def _age(known: Models) -> str:
         else ""
     )
     return f"Recorded on {known.recorded}, up to {listed([*releases])}.{software}"
+
+
+# The models that make the calls of a configuration
+
+#: The number of models with similar calls that are named.
+_NEAREST: Final = 3
+#: The most names of settings.
+_MOST_NAMES: Final = 8
+
+
+def _print_config(path: Path, known: Models, runtimes: Sequence[str], as_json: bool) -> Status:
+    """Print the recorded models that make the calls of a configuration, and the calls of none."""
+    from conformance.model.config.config_calls import read_configuration  # imports onnx
+
+    model = read_configuration(path)
+    matches = [(call, *rows_for(call, known.rows)) for call in model.calls]
+    if as_json:
+        calls = [
+            {
+                "layers": call.layers,
+                "what": call.what,
+                "features": call.features,
+                "same": [row.graph for row in same],
+                "like": [{"graph": row.graph, "differences": words} for row, words in like],
+            }
+            for call, same, like in matches
+        ]
+        rows = [row for row in known.rows if any(row in same for _, same, _ in matches)]
+        fields = {
+            **_document(known, rows, runtimes),
+            **{"model_type": model.model_type, "calls": calls},
+            **{"others": model.others, "unread": model.unread},
+        }
+        click.echo(json.dumps(deep_clean(fields), ensure_ascii=False))
+        return Status.AS_EXPECTED
+    console = make_console()
+    number = plural(sum(call.layers for call in model.calls), "layer")
+    if model.others:
+        number += f" of attention; {listed(model.others)}, which this suite does not test"
+    _line(console, f"{clean(str(path))}: {clean(model.model_type or 'a decoder')}, {clean(number)}")
+    if model.unread:
+        unread = listed([clean(name) for name in model.unread[:_MOST_NAMES]])
+        _line(console, f"  not read, so that calls may differ: {unread}")
+    shown: dict[str, RecordedModel] = {}
+    for call, same, like in matches:
+        _line(console, f"  {plural(call.layers, 'layer')}: {call.what}")
+        shown |= {row.graph: row for row in same}
+        if same:
+            names = dict.fromkeys(row.family for row in same)
+            _line(console, f"    the same call as in {', '.join(names)}")
+        elif like:
+            _line(console, "    nobody has tried this call; the nearest recorded ones:")
+            lines = dict.fromkeys(f"{row.family}: {', '.join(words)}" for row, words in like)
+            for line in [*lines][:_NEAREST]:
+                _line(console, f"      {line}")
+            shown |= {row.graph: row for row, _ in like[:1]}
+        else:
+            _line(console, "    nobody has tried this call, nor one with the same features")
+    _line(console)
+    _draw_rows(console, [*shown.values()], runtimes)
+    command = shlex.join(["gqa", "check", "MODEL.onnx", *_targets_of(runtimes)])
+    _line(console, f"\nTo check your model, without its weights: {command}")
+    return Status.AS_EXPECTED
+
+
+def rows_for(
+    call: ConfiguredCall, rows: Sequence[RecordedModel]
+) -> tuple[list[RecordedModel], list[tuple[RecordedModel, list[str]]]]:
+    """The rows with the same call, and those with a similar call and how it differs.
+
+    Of the similar ones the nearest is first.
+    """
+    same, similar = [], []
+    for row in rows:
+        calls = [(differences(call, each.features), each.features) for each in row.calls]
+        words = [words for words, features in calls if is_like(call, features)]
+        if any(not words for words, _ in calls):
+            same.append(row)
+        elif words:
+            similar.append((row, min(words, key=len)))
+    return same, sorted(similar, key=lambda item: len(item[1]))
+
+
+def differences(call: ConfiguredCall, features: Mapping[str, Any]) -> list[str]:
+    """How a recorded call differs, in words: ``heads of 256, not 128``; empty if it does not.
+
+    Whether queries and keys are normalised inside the call is the exporter's choice and is not
+    compared.
+    """
+    mine = call.features
+    told = []
+    if mine["head_size"] != features["head_size"]:
+        told.append(f"heads of {features['head_size']}, not {mine['head_size']}")
+    its_words, own_words = (
+        (
+            f"{each['num_heads']}:{each['kv_num_heads']} heads",
+            f"a window of {each['window']}" if each["window"] else "no window",
+        )
+        for each in (features, mine)
+    )
+    pairs = zip(its_words, own_words, strict=True)
+    told += [f"{its}, not {own}" for its, own in pairs if its != own]
+    for name, words in (
+        ("borrows", "a borrowed cache"),
+        ("softcap", "a softcap"),
+        ("sink", "a sink"),
+    ):
+        if mine[name] != features[name]:
+            told.append(words if features[name] else f"no {words.removeprefix('a ')}")
+    return told
+
+
+def is_like(call: ConfiguredCall, features: Mapping[str, Any]) -> bool:
+    """Whether a recorded call has the same features as this one; sizes may differ."""
+    mine = call.features
+    return bool(mine["window"]) == bool(features["window"]) and all(
+        mine[name] == features[name] for name in ("borrows", "softcap", "sink")
+    )

@@ -6,15 +6,12 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from conformance.cli.common import BadArgument, check_writable, say
+from conformance.cli.common import BadArgument, check_writable
 from conformance.targets.catalogue import OptionValues, run_options, target_names
-
-if TYPE_CHECKING:
-    from conformance.targets.registry import Target
 
 PATHS = click.argument("paths", nargs=-1, metavar="[PATH]...")
 EXPRESSION = click.option(
@@ -127,12 +124,3 @@ def gathered(**kinds: type) -> Callable[[Callable[..., int]], Callable[..., int]
         return wrapped
 
     return decorate
-
-
-def with_releases(targets: Sequence[Target]) -> list[Target]:
-    """The targets, once the releases to which they are pinned are installed."""
-    if not any(target.release for target in targets):
-        return list(targets)
-    from conformance.targets.setup.installed import with_release
-
-    return [with_release(target, say) for target in targets]

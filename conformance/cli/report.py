@@ -1,4 +1,4 @@
-"""Commands on results files: ``gqa report`` converts them, ``gqa diff`` compares two."""
+"""Commands on results files: they convert, compare and join them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Final
 
 import click
 
+from conformance.base.words import plural
 from conformance.cli.common import (
     BadArgument,
     Status,
     check_separate,
+    check_writable,
     read_runs,
     reading,
     say,
@@ -26,8 +28,9 @@ from conformance.report.cells import csv_text, json_text
 from conformance.report.junit import junit
 from conformance.report.markdown import changes_markdown, report_markdown
 from conformance.results.compare import RunDifferences, changes
+from conformance.results.packed import packing
 from conformance.results.reader import Run, read
-from conformance.results.results_error import ResultsError
+from conformance.results.results_error import ResultsError, cause_of
 from conformance.results.table import Table, tabulate
 
 #: The approximate number of bytes of changes that a terminal shows.
@@ -259,3 +262,46 @@ def _compared(old: Path, new: Path) -> RunDifferences:
             return changes(after, before)
     except OSError as error:
         raise ResultsError(f"Cannot compare {old} and {new}: {error}.") from None
+
+
+@click.command()
+@click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    "output",
+    required=True,
+    type=FILE,
+    metavar="FILE",
+    help="File to write; packed if its name ends in .xz.",
+)
+@click.option("--compact", is_flag=True, help="Leave out times, and the figures of what passes.")
+@click.option("--incomplete", is_flag=True, help="Join although something is missing.")
+def merge(results: Sequence[Path], output: Path, compact: bool, incomplete: bool) -> int:
+    """Join results files into one.
+
+    They are shards of one run, or runs on several targets or releases, of one suite and one corpus.
+    Each case is in them once on each target.
+
+    \b
+    Exit status: 0 written        2 the files cannot be joined
+                 3 the output cannot be written, or is incomplete
+    """
+    from conformance.results.merge import merge as merge_files
+
+    check_separate(results, [("--output", output)])
+    check_writable(output, "the results")
+    try:
+        with packing(output) as file:
+            merged = merge_files(results, file, compact=compact, incomplete=incomplete)
+    except ResultsError as error:
+        raise BadArgument(str(error)) from None
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"Cannot write results to {output}: {cause_of(error)}.") from None
+    click.echo(
+        f"Results: {output}, {plural(merged.results, 'result')} of "
+        f"{plural(merged.cases, 'case')} on {plural(len(merged.targets), 'target')}"
+    )
+    for problem in merged.problems:
+        say(problem)
+    return Status.INFRASTRUCTURE if merged.problems else Status.AS_EXPECTED

@@ -22,12 +22,17 @@ from conformance.case.excluded import none_selected
 from conformance.case.selection import compile_expression
 from conformance.cli import options
 from conformance.cli.common import BadArgument, check_separate, write_file
-from conformance.cli.explained import SECONDS, explain_failures
+from conformance.cli.failures import (
+    SECONDS,
+    effort_for,
+    explain_failures,
+    make_smaller,
+    tell_smallest,
+)
 from conformance.cli.last_failed import LastRun, only_last_failed
 from conformance.cli.options import OutputOptions, TargetOptions, gathered
 from conformance.cli.resume import OPTION as OPTION_RESUME
 from conformance.cli.resume import Earlier, earlier_run
-from conformance.cli.shrunk import effort_for, make_smaller, tell_smallest
 from conformance.cli.terminal import RunSummary, Terminal
 from conformance.harness.folders import temporary_folder
 from conformance.harness.runner import RunnerFailed
@@ -376,17 +381,15 @@ def execute(
 ) -> None:
     """Run every plan of ``work`` into ``summary``, and write results as they come.
 
-    Releases that are not installed are installed first. Cases run in ``jobs`` processes (None: the
-    usual number), each with one runner for each target. The run stops early after
-    ``most_failures`` unexpected results and infrastructure failures. ``described`` is called with
-    each target before the first case.
+    Releases that are not installed are installed before the first case. Cases run in ``jobs``
+    processes (None: the usual number), each with one runner for each target. The run stops early
+    after ``most_failures`` unexpected results and infrastructure failures. ``described`` is called
+    with each target before the first case.
     """
-    targets = options.with_releases([plan.target for plan in work.planned])
-    planned = [replace(p, target=target) for p, target in zip(work.planned, targets, strict=True)]
     keep = ResultsKeeper(summary)
     with contextlib.ExitStack() as stack:
         runs: list[PlanRun] = []
-        for plan in planned:
+        for plan in work.planned:
             ends = most_failures == 1
             runs.append(stack.enter_context(PlanRun(plan, (*runs,), ends_with_failure=ends)))
         try:
@@ -409,7 +412,9 @@ def execute(
             for each in progress.values():
                 stack.callback(each.last.keep)
             records = stack.enter_context(
-                contextlib.closing(run_all(runs, jobs or usual_jobs(targets)))
+                contextlib.closing(
+                    run_all(runs, jobs or usual_jobs([plan.target for plan in work.planned]))
+                )
             )
             with terminal.progress(_size(work.planned)) as advance:
                 for run, case, record in records:
@@ -467,7 +472,7 @@ class TargetProgress:
         if self.left or failed or not results or any(map(was_tried, results)):
             return
         fix = f"\n  fix: {ready.fix}" if ready.fix else ""
-        kernel = self._run.plan.target.kernel
+        kernel = self._run.plan.target.entry.kernel
         what = f"no case was tried on {kernel}" if kernel else "every case was skipped"
         summary.untried[ready.name] = f"{ready.name}: {what}: {results[0].reason}{fix}"
 

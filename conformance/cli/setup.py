@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Final
 
@@ -9,12 +10,13 @@ import click
 
 from conformance.base.target_names import split_release
 from conformance.cli.common import BadArgument, Status, say
-from conformance.targets.catalogue import TargetEntry, entry_of
-from conformance.targets.registry import targets_for
-from conformance.targets.setup.described import how_to_use
-from conformance.targets.setup.installed import install
-from conformance.targets.setup.onnxruntime_web import set_up_lavapipe
-from conformance.targets.setup.programs import SetupError
+from conformance.harness.protocol import UnavailableAnswer
+from conformance.harness.runner import RunnerFailed
+from conformance.harness.session import Session
+from conformance.targets.catalogue import OptionValues, Package, TargetEntry, entry_of
+from conformance.targets.registry import target_for, targets_for
+from conformance.targets.setup.installed import install, set_up_lavapipe
+from conformance.targets.setup.programs import SetupError, with_fix
 from conformance.targets.tools import (
     ONNXRUNTIME_GPU_VERSION,
     ONNXRUNTIME_WEB_VERSION,
@@ -60,7 +62,7 @@ def setup(names: Sequence[str]) -> int:
         _set_up(entry)
     failed = False
     for target in targets:
-        package, release = _entry(target.ep).package, target.release
+        package, release = target.entry.package, target.release
         assert package is not None
         assert release is not None
         try:
@@ -95,5 +97,29 @@ def _set_up(entry: TargetEntry) -> None:
     new = install(package, release, say)
     done = "installed" if new else "already installed"
     click.echo(f"{package.name} {release} is {done}: {package.folder(release)}")
-    for line in how_to_use(entry, release):
+    for line in _how_to_use(entry, package, release):
         click.echo(line)
+
+
+def _how_to_use(entry: TargetEntry, package: Package, release: str) -> list[str]:
+    """Lines with the device, or why there is none, and the command that runs cases on a release.
+
+    Starts the runner. Raises :class:`SetupError` if it does not start.
+    """
+    default, programs = target_for(entry.name).program, OptionValues()
+    places = package.folder(release), package.installed_file(release)
+    if default is None or default.path not in places:
+        programs = OptionValues(**{package.option.name: package.value(release)})
+    target = target_for(entry.name, programs)
+    use = shlex.join(("gqa", "run", *target.arguments))
+    try:
+        with Session(target.command) as session:
+            answer = session.start()
+    except RunnerFailed as failure:
+        raise SetupError(with_fix(failure.sentence, failure.fix)) from None
+    if isinstance(answer, UnavailableAnswer):
+        reason = with_fix(answer.reason, answer.fix)
+        return [f"{entry.name} cannot be used yet: {reason}", f"Once that is fixed: {use}"]
+    lacks = f", without {', '.join(answer.lacks)}" if answer.lacks else ""
+    fix = next(filter(None, answer.lacks.values()), None)
+    return [with_fix(f"device: {answer.device}{lacks}", fix), f"use it with: {use}"]

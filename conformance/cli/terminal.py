@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -27,8 +27,8 @@ from conformance.base.words import listed, not_run, plural
 from conformance.case.case import Case
 from conformance.cli.common import Status
 from conformance.cli.console import NOTHING, SafeConsole, make_console, plain_table, print_table
-from conformance.cli.listing import FEW, by_cause, failures, in_full
-from conformance.results.causes import causes
+from conformance.report.terminal import tell, tell_trouble
+from conformance.results.causes import abstract, causes
 from conformance.results.growth import growth_texts
 from conformance.results.instability import instability_lines
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
@@ -37,6 +37,7 @@ from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import TABLE, VERDICTS, ranks_as, verdict_word, was_tried, worst
 from conformance.results.wrong_outputs import only_presents
 from conformance.run.assessment import CaseResult
+from conformance.run.recording import case_record
 from conformance.run.target import DescribedTarget
 
 if TYPE_CHECKING:
@@ -169,17 +170,20 @@ class Terminal:
         """
         if summary.results:
             self._print_counts(summary)
-        few = len(summary.results) <= FEW
+        few = len(summary.results) <= _FEW
         listed = [
             (case, result)
             for case, result in summary.results
             if result.unexpected or (few and result.outcome != "unavailable")
         ]
-        for text in (in_full if self.verbose else by_cause)(listed):
+        for text in (_in_full if self.verbose else _by_cause)(listed):
             self.line(text)
         for text in summary.explanations:
             self.line(text)
-        self.list_smallest(summary)
+        if summary.smallest:
+            self.line("\nSmallest calls that still fail:")
+        for text in summary.smallest:
+            self.line(text)
         results = [result for _, result in summary.results]
         self._list_known(results, few)
         self._list_skipped(results)
@@ -190,16 +194,9 @@ class Terminal:
             self.line("\n" + text)
         self.out.print(_closing(summary), highlight=False, soft_wrap=True)
 
-    def list_smallest(self, summary: RunSummary) -> None:
-        """Print the smallest calls that still fail."""
-        if summary.smallest:
-            self.line("\nSmallest calls that still fail:")
-        for text in summary.smallest:
-            self.line(text)
-
     def troubles(self, summary: RunSummary) -> None:
         """Print infrastructure failures, unstable results, and targets that tried nothing."""
-        for text in failures(summary.troubles, every=self.verbose):
+        for text in _failures(summary.troubles, every=self.verbose):
             self.line(text)
         for text in instability_lines(summary.instability):
             self.line(text)
@@ -334,3 +331,73 @@ def _table(rows: Sequence[_Counted], unstable: Sequence[InstabilityRecord]) -> T
 
 def _number(results: Sequence[object], style: str) -> str:
     return f"[{style}]{len(results)}[/]" if results else f"[dim]{NOTHING}[/]"
+
+
+# The lists of unexpected results and of failures
+
+#: The largest number of results that are all listed in full.
+_FEW: Final = 3
+
+#: Of more results one of each cause is listed: in full up to this number of lines …
+_SCREENFUL: Final = 40
+#: … then this number of causes with a line each; the rest is only counted.
+_SHORT: Final = 8
+#: The number of ids that are named of the cases with the cause of an example.
+_IDS: Final = 3
+
+
+def _in_full(results: Iterable[tuple[Case, ResultRecord]]) -> Iterator[str]:
+    """The text of each result, with all its lines."""
+    for case, result in results:
+        yield "\n" + "\n".join(tell(case_record(case), result))
+
+
+def _by_cause(results: Sequence[tuple[Case, ResultRecord]]) -> Iterator[str]:
+    """Texts about results: all in full if they are few, else the simplest of each cause."""
+    if len(results) <= _FEW:
+        yield from _in_full(results)
+        return
+    from conformance.diagnosis.shared import simplicity  # takes its time
+
+    groups = causes(sorted(results, key=lambda pair: simplicity(pair[0])), lambda pair: pair[1])
+    shown = printed = 0
+    for cause in groups:
+        if printed >= _SCREENFUL:
+            break
+        shown += 1
+        (text,) = _in_full(cause.members[:1])
+        if others := [result.case for _, result in cause.members[1:]]:
+            text = f"\n{len(cause.members)} {cause.sentence}. One of them:{text}{_also(others)}"
+        printed += text.count("\n")
+        yield text
+    short, left = groups[shown : shown + _SHORT], groups[shown + _SHORT :]
+    if short:
+        yield "\nOther causes:"
+    for cause in short:
+        _, first = cause.members[0]
+        yield f"  {len(cause.members)} {cause.sentence}\n      {first.reproduce}"
+    if left:
+        number = plural(sum(len(cause.members) for cause in left), "result")
+        yield f"  and {number} of {plural(len(left), 'other cause')}"
+    if len(groups) < len(results) or short:
+        yield (
+            f"\n{len(results)} unexpected results of {plural(len(groups), 'cause')}; "
+            "print all in full with --verbose, run only these again with --lf."
+        )
+
+
+def _also(ids: Sequence[str]) -> str:
+    """The line that names other cases with the cause of an example."""
+    more = f" and {len(ids) - _IDS} more" if len(ids) > _IDS else ""
+    return f"\n  also      {', '.join(ids[:_IDS])}{more}"
+
+
+def _failures(troubles: Iterable[InfrastructureRecord], *, every: bool) -> Iterator[str]:
+    """The texts of infrastructure failures; without ``every`` one for each message."""
+    groups: dict[tuple[str, str, str | None], list[InfrastructureRecord]] = {}
+    for number, trouble in enumerate(troubles):
+        message = str(number) if every else abstract(trouble.message, trouble.target)
+        groups.setdefault((trouble.target, message, trouble.fix), []).append(trouble)
+    for first, *others in groups.values():
+        ids = [trouble.case for trouble in others if trouble.case]
+        yield f"\n{tell_trouble(first)}{_also(ids) if ids else ''}"

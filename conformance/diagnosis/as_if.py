@@ -116,41 +116,19 @@ class MatchingFault:
         return f"{start} {fault}{only}: it gives the same wrong values in {number}{but}."
 
 
-def as_if(
-    failing: Sequence[Sequence[Case]],
-    passing: Sequence[Case],
-    outputs_of: OutputsOf,
-    target_class: TargetClass,
-    kernels: FaultyKernels,
-    until: float = float("inf"),
-    shared_by: str = "",
-    smallest: Sequence[Case] = (),
-) -> list[MatchingFault]:
-    """The faults that explain failures, in the order of the groups, or else a similar one.
-
-    Args:
-        failing: groups of failing calls; some of each are sampled.
-        passing: calls that pass.
-        outputs_of: runs a call on the target.
-        target_class: whose error budgets count.
-        kernels: the faults.
-        until: when to stop, a time of `time.monotonic`.
-        shared_by: an expression that selects all failures and no call that passes.
-        smallest: the smallest failing calls, if they were looked for; one must be explained.
-    """
-    found = _Comparison(passing, outputs_of, target_class, kernels, until)
-    return found.faults(failing, shared_by, smallest)
-
-
 @dataclass
-class _Comparison:
-    """A target that is compared with kernels that have known faults."""
+class FaultComparison:
+    """A target that is compared with ``kernels`` that have known faults.
+
+    ``passing`` are calls that pass on it, and ``outputs_of`` runs a call on it. Its error budgets
+    are those of ``target_class``. ``until`` is a time of `time.monotonic`, when it stops.
+    """
 
     passing: Sequence[Case]
     outputs_of: OutputsOf
     target_class: TargetClass
     kernels: FaultyKernels
-    until: float
+    until: float = float("inf")
     right: dict[str, SampledCall | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -158,9 +136,17 @@ class _Comparison:
         self.passing = sorted(small, key=lambda case: crc32(case.id.encode()))
 
     def faults(
-        self, groups: Sequence[Sequence[Case]], shared_by: str, smallest: Sequence[Case]
+        self,
+        groups: Sequence[Sequence[Case]],
+        shared_by: str = "",
+        smallest: Sequence[Case] = (),
     ) -> list[MatchingFault]:
-        """The faults that explain failures; if there are none, a similar one."""
+        """The faults that explain failures, in the order of the groups, or else a similar one.
+
+        Some calls of each of the ``groups`` of failing calls are sampled. ``shared_by`` is an
+        expression that selects all failures and no call that passes. Of the ``smallest`` failing
+        calls, if they were looked for, one must be explained.
+        """
         found: dict[tuple[str, ...], list[MatchingFault]] = {}
         failing: dict[tuple[str, ...], list[Case]] = {}
         known: set[str] = set()

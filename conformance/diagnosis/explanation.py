@@ -19,7 +19,7 @@ from conformance.case.case import Case
 from conformance.case.corpus import shipped_files
 from conformance.case.load import load
 from conformance.case.selection import compile_expression
-from conformance.diagnosis.as_if import MatchingFault, as_if
+from conformance.diagnosis.as_if import FaultComparison, MatchingFault
 from conformance.diagnosis.faulty_kernels import FaultyKernels
 from conformance.diagnosis.shared import Shared, of_run, shared, simplicity
 from conformance.diagnosis.smallest import neighbours
@@ -169,11 +169,11 @@ def with_faults(
         except (IndexError, RunnerFailed, Unjudgeable):
             return None
 
-    one, target_class = explanation, run.plan.target.target_class
+    one, target_class = explanation, run.plan.target.entry.target_class
     found: list[MatchingFault] = []
     with FaultyKernels() as kernels, suppress(RunnerFailed):
-        given = (one.groups, one.passing, outputs_of, target_class, kernels, until)
-        found = as_if(*given, one.shared.exactly, smallest)
+        comparison = FaultComparison(one.passing, outputs_of, target_class, kernels, until)
+        found = comparison.faults(one.groups, one.shared.exactly, smallest)
     return replace(one, as_if=tuple(found))
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,12 @@ PROBE: Final = "probe"
 BUDGETS: Final = 2.0
 #: … or by this share of the largest error.
 SHARE: Final = 1e-3
+
+
+def known_faults() -> list[dict[str, Any]]:
+    """The fields of each known fault, as the runner lists them: name, area, what, kind, only."""
+    lines = ask((sys.executable, RUNNER, "--list")).stdout.decode().splitlines()
+    return [json.loads(line) for line in lines]
 
 
 class FaultyKernels:
@@ -66,9 +72,8 @@ class FaultyKernels:
         return {fault["name"]: fault["area"] for fault in self._listed}
 
     @cached_property
-    def _listed(self) -> list[dict[str, str]]:
-        lines = ask((sys.executable, RUNNER, "--list")).stdout.decode().splitlines()
-        return [json.loads(line) for line in lines]
+    def _listed(self) -> list[dict[str, Any]]:
+        return known_faults()
 
     def changing(self, call: SampledCall) -> list[str]:
         """The faults that could change the call."""

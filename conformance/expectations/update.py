@@ -8,7 +8,7 @@ same case, or else at the end.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -29,15 +29,6 @@ class Releases:
 
     versions: tuple[str, ...]
     """Without their local parts, which bounds cannot have."""
-
-    @classmethod
-    def of(cls, versions: Iterable[str]) -> Releases:
-        """Those ``versions``, each once."""
-        return cls(tuple(sorted({*versions}, key=Version)))
-
-    def place(self, version: str) -> int:
-        """The place of the release of ``version``."""
-        return self.versions.index(version)
 
     def before(self, place: int) -> str:
         """The shortest version between release ``place - 1`` and release ``place``, or equal to the
@@ -124,7 +115,8 @@ class _Updater:
         self._observed = observed
         self._file = file
         self._unexpected = unexpected
-        self._releases = Releases.of(at.version for at in observed.at)
+        versions = {at.version for at in observed.at}
+        self._releases = Releases(tuple(sorted(versions, key=Version)))
         #: The results of each case by release and adapter.
         self._of_case: dict[str, list[At]] = defaultdict(list)
         for at in sorted(observed.at, key=lambda at: (self._release(at), at.adapter or "")):

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -113,24 +113,15 @@ def nodes_of(model: ReadModel) -> FoundNodes:
     read |= {output.name for output in proto.graph.output}
     nodes: list[AttentionNode] = []
     for order, (name, (node, types, _)) in enumerate(zip(names, found, strict=True)):
-        inputs = connected(INPUT_NAMES, node.input)
-        outputs = connected(OUTPUT_NAMES, node.output)
+        made = node_with_types(node, name, types)
+        inputs, outputs = made.inputs, made.outputs
         pasts = {each: _origin(inputs.get(each, ""), same) for each in ("past_key", "past_value")}
         origins = {each: presents[value] for each, value in pasts.items() if presents.get(value)}
         layer = layer_in(" ".join((name, inputs.get("past_key", ""), *outputs.values())))
         nodes.append(
-            AttentionNode(
-                name=name,
+            replace(
+                made,
                 layer=order if layer is None else layer,
-                inputs=inputs,
-                outputs=outputs,
-                given_inputs=len(node.input),
-                given_outputs=len(node.output),
-                attributes=attributes_in(node),
-                types={
-                    parameter: types.get(value, UNKNOWN)
-                    for parameter, value in (*inputs.items(), *outputs.items())
-                },
                 source=next((of for present, of in origins.values() if present[8:] == "key"), None),
                 origins=origins,
                 given=frozenset(name for name, value in inputs.items() if value in outside),
@@ -140,6 +131,21 @@ def nodes_of(model: ReadModel) -> FoundNodes:
             )
         )
     return FoundNodes(tuple(nodes), warning)
+
+
+def node_with_types(node: NodeProto, name: str, types: Mapping[str, ValueType]) -> AttentionNode:
+    """The node, called ``name``; ``types`` are those of the graph's values."""
+    inputs, outputs = connected(INPUT_NAMES, node.input), connected(OUTPUT_NAMES, node.output)
+    return AttentionNode(
+        name=name,
+        layer=0,
+        inputs=inputs,
+        outputs=outputs,
+        given_inputs=len(node.input),
+        given_outputs=len(node.output),
+        attributes=attributes_in(node),
+        types={each: types.get(of, UNKNOWN) for each, of in (inputs | outputs).items()},
+    )
 
 
 def layer_in(names: str) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Set
 from typing import Final
 
 import onnx
@@ -45,24 +45,16 @@ def model_of(
     nodes: Iterable[NodeProto],
     inputs: Iterable[ValueInfoProto],
     outputs: Iterable[ValueInfoProto],
-    names: Mapping[str, str],
 ) -> onnx.ModelProto:
-    """A model of some ``nodes`` of ``model`` in this order, with the weights that they read.
-
-    ``names`` has new names for values; only values that nodes read directly can have one. A weight
-    with a new name is an input of the part.
-    """
+    """A model of some ``nodes`` of ``model`` in this order, with the weights that they read."""
     part = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     part.graph.name = "part"
     part.graph.node.extend(nodes)
     part.graph.input.extend(inputs)
     part.graph.output.extend(outputs)
-    read = {name for node in part.graph.node for name in reads(node)} - names.keys()
+    read = {name for node in part.graph.node for name in reads(node)}
     weights = (each for each in model.graph.initializer if each.name in read)
     part.graph.initializer.extend(weights)
-    for node in part.graph.node:
-        for own in (node.input, node.output):
-            own[:] = [names.get(name, name) for name in own]
     return part
 
 

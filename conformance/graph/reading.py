@@ -55,15 +55,13 @@ def as_model_errors(path: Path) -> Iterator[None]:
 class ReadModel:
     """A model whose large tensors have no content, with its local functions inlined.
 
-    ``written`` is the model as it is in the file. ``outside_functions`` are the names of the values
-    in the graph of the file itself. ``renamed``: the file has names that are not safe to show, and
-    the model has others in place of them.
+    ``written`` is the model as it is in the file. ``renamed``: the file has names that are not safe
+    to show, and the model has others in place of them.
     """
 
     path: Path
     proto: onnx.ModelProto
     written: onnx.ModelProto
-    outside_functions: frozenset[str] = frozenset()
     renamed: bool = False
 
     @cached_property
@@ -119,15 +117,7 @@ def read_model(path: Path) -> ReadModel:
     written = onnx.ModelProto()
     written.CopyFrom(proto)
     _sort(path, proto.graph)
-    names = frozenset(value_names(proto.graph))
-    return ReadModel(path, _inlined(path, proto), written, names, renamed)
-
-
-def value_names(graph: onnx.GraphProto) -> Iterator[str]:
-    """The names of the values of the graph, without those of its subgraphs."""
-    yield from (each.name for each in graph.input)
-    yield from (each.name for each in graph.initializer)
-    yield from (name for node in graph.node for name in node.output if name)
+    return ReadModel(path, _inlined(path, proto), written, renamed)
 
 
 def _parsed(path: Path, content: bytes) -> tuple[onnx.ModelProto, bool]:

@@ -168,20 +168,16 @@ def _tensor(like: TypeProto, dims: list[ValueDim]) -> TypeProto:
     return helper.make_tensor_type_proto(like.tensor_type.elem_type, dims)
 
 
+_LIKE_FIRST: Final = (
+    *("MultiHeadAttention", "RotaryEmbedding", "GemmaRotaryEmbedding", "MoE", "QMoE"),
+    *("BiasGelu", "FastGelu", "Gelu", "QuickGelu"),
+)
 _RULES: Final[Mapping[tuple[str, str], Callable[[InferenceContext], None]]] = {
     ("", "SimplifiedLayerNormalization"): _first_input,
     (DOMAIN, OP_TYPE): _attention,
-    (DOMAIN, "MultiHeadAttention"): _first_input,
-    (DOMAIN, "RotaryEmbedding"): _first_input,
-    (DOMAIN, "GemmaRotaryEmbedding"): _first_input,
+    **{(DOMAIN, name): _first_input for name in _LIKE_FIRST},
     (DOMAIN, "SkipLayerNormalization"): _normalised_sum,
     (DOMAIN, "SkipSimplifiedLayerNormalization"): _normalised_sum,
-    (DOMAIN, "BiasGelu"): _first_input,
-    (DOMAIN, "FastGelu"): _first_input,
-    (DOMAIN, "Gelu"): _first_input,
-    (DOMAIN, "QuickGelu"): _first_input,
-    (DOMAIN, "MoE"): _first_input,
-    (DOMAIN, "QMoE"): _first_input,
     (DOMAIN, "MatMulNBits"): _quantised_product,
     (DOMAIN, "GatherBlockQuantized"): _gathered_blocks,
 }

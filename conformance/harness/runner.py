@@ -55,14 +55,12 @@ REPORTED_BY_SHELLS: Final = frozenset(
 class Command:
     """How a target's runner is started. ``env`` is added to this process's environment.
 
-    ``fix`` is the command that repairs a runner that does not start, if the target has one.
     ``memory_bytes`` overrides `ProcessLimits.memory_bytes`.
     """
 
     name: str
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
-    fix: str | None = None
     memory_bytes: int | None = None
 
 
@@ -374,7 +372,7 @@ def _spawn(command: Command) -> subprocess.Popen[bytes]:
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        program, fix = command.argv[0], command.fix
+        program, fix = command.argv[0], None
         why = getattr(error, "strerror", None) or str(error)
         if isinstance(error, FileNotFoundError) and os.path.isfile(program):
             why = "the interpreter that its first line names does not exist"

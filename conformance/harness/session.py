@@ -125,25 +125,13 @@ class Session:
         assert self._answer is not None
         return self._answer
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, retried: bool = True) -> Outcome:
         """Run ``job`` and return its outcome. If the target is unavailable, so is every job.
 
-        What may not be the case's own is tried again, alone.
+        What may not be the case's own is tried again, alone, if it is to be ``retried``.
 
         Raises `RunnerFailed` if the runner does not start, or has failed too often before.
         """
-        return self._run(job, retried=True)
-
-    def run_once(self, job: Job) -> Outcome:
-        """As `run`, and its outcome is that of the first try."""
-        return self._run(job, retried=False)
-
-    def run_alone(self, job: Job) -> Outcome:
-        """As `run`, in a new process."""
-        self.renew()
-        return self.run(job)
-
-    def _run(self, job: Job, retried: bool) -> Outcome:
         answer = self.start()
         if isinstance(answer, UnavailableAnswer):
             return Unavailable(reason=answer.reason)
@@ -169,6 +157,11 @@ class Session:
             )
         return outcome
 
+    def run_alone(self, job: Job) -> Outcome:
+        """As `run`, in a new process."""
+        self.renew()
+        return self.run(job)
+
     def renew(self) -> None:
         """Replace the process: it may be damaged."""
         runner, self._runner, self._before = self._runner, None, None
@@ -190,7 +183,7 @@ class Session:
         """Start a process, which must describe itself as earlier ones. Raises `RunnerFailed`."""
         try:
             self._runner = runner = Runner(self.command, self.limits)
-            answer, fix = self._description(runner), self.command.fix
+            answer, fix = self._description(runner), None
             if isinstance(answer, UnavailableAnswer):
                 if self._answer is None:
                     self._answer = answer

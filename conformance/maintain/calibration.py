@@ -7,18 +7,16 @@ each dtype, from files of ``gqa run --results`` and ``maintain.power --json``.
 from __future__ import annotations
 
 import argparse
+import json
 import math
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
-
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from typing import Any, Final
 
 from conformance.base.words import plural
 from conformance.maintain import run_command
+from conformance.maintain.power import CORRECT
 from conformance.results.reader import Run, read
-from conformance.results.results_error import ResultsError
 
 DTYPES: Final = ("float32", "float16", "bfloat16")
 
@@ -26,12 +24,11 @@ DTYPES: Final = ("float32", "float16", "bfloat16")
 RIGHT_MOST: Final = 0.5
 FAULT_LEAST: Final = 2.0
 
-
 Points = Mapping[str, Sequence[tuple[float, str]]]
 """By dtype, in ascending order: shares of the budget, each with a case and target, or a mutant."""
 
 
-def right(runs: Iterable[Run]) -> dict[str, list[tuple[float, str]]]:
+def right(runs: Iterable[Run]) -> Points:
     """The shares of all results that passed and have compared elements, by the query's dtype."""
     points: dict[str, list[tuple[float, str]]] = {dtype: [] for dtype in DTYPES}
     for run in runs:
@@ -46,62 +43,25 @@ def right(runs: Iterable[Run]) -> dict[str, list[tuple[float, str]]]:
     return {dtype: sorted(shares) for dtype, shares in points.items()}
 
 
-class MutantRecord(BaseModel):
-    """An entry of ``maintain.power --json``; other fields are ignored."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    mutant: str
-    numerical: bool = False
-    """Whether its fault changes numbers, instead of rejections or the end of the process."""
-    kills: int = 0
-    largest_share: dict[str, float | None] = {}
-    """The largest share over all cases, by dtype; null or missing if nothing was compared."""
-
-
-_MUTANTS: Final = TypeAdapter(list[MutantRecord])
-
-#: The name of the kernel without a fault, which is in the file, too.
-CORRECT: Final = "correct"
-
-
-def read_power(path: Path) -> list[MutantRecord]:
-    """Read what ``maintain.power --json`` wrote.
-
-    Raises:
-        ResultsError: the file cannot be read, or has another format.
-    """
-    try:
-        return _MUTANTS.validate_json(path.read_bytes())
-    except OSError as error:
-        raise ResultsError(f"Cannot read {path}: {error.strerror or error}.") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        what = f"not a file of maintain.power: {where}: {first['msg']}."
-        raise ResultsError(f"{path}: {what}") from None
-
-
-def killed(runs: Iterable[Sequence[MutantRecord]]) -> dict[str, dict[str, float]]:
+def killed(runs: Iterable[Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, float]]:
     """The largest share by dtype of each numerical mutant that a case in one of the runs kills.
 
-    NaN counts as infinite.
+    A run has the records of `conformance.maintain.power.MutantScore`. NaN counts as infinite.
     """
     largest: dict[str, dict[str, float]] = {}
-    every = [mutant for run in runs for mutant in run if mutant.mutant != CORRECT]
-    numerical = {mutant.mutant for mutant in every if mutant.numerical}
-    dead = {mutant.mutant for mutant in every if mutant.kills}
+    every = [mutant for run in runs for mutant in run if mutant["mutant"] != CORRECT]
+    numerical = {mutant["mutant"] for mutant in every if mutant["numerical"]}
+    dead = {mutant["mutant"] for mutant in every if mutant["kills"]}
     for mutant in every:
-        if mutant.mutant in numerical & dead:
-            shares = largest.setdefault(mutant.mutant, {})
-            for dtype, share in mutant.largest_share.items():
-                if share is not None and dtype in DTYPES:
-                    size = math.inf if math.isnan(share) else share
-                    shares[dtype] = max(size, shares.get(dtype, 0.0))
+        if (name := mutant["mutant"]) in numerical & dead:
+            shares = largest.setdefault(name, {})
+            for dtype, share in mutant["largest_share"].items():
+                size = math.inf if math.isnan(share) else share
+                shares[dtype] = max(size, shares.get(dtype, 0.0))
     return largest
 
 
-def faults(mutants: Mapping[str, Mapping[str, float]]) -> dict[str, list[tuple[float, str]]]:
+def faults(mutants: Mapping[str, Mapping[str, float]]) -> Points:
     """The shares that :func:`killed` returned, by dtype."""
     return {
         dtype: sorted((shares[dtype], name) for name, shares in mutants.items() if dtype in shares)
@@ -137,7 +97,7 @@ def described(points: Sequence[tuple[float, str]], thing: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the numbers; 0 if both limits hold, 1 if not, 3 for files that cannot be read."""
+    """Print the numbers; 0 if both limits hold, 1 if not."""
     parser = argparse.ArgumentParser(
         prog="python -m conformance.maintain.calibration",
         description="How much of the error budget correct kernels and mutants use.",
@@ -147,12 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--power", type=Path, action="append", default=[], help="from maintain.power --json; repeat"
     )
     options = parser.parse_args(arguments)
-    try:
-        of_right = right(read(path) for path in options.results)
-        mutants = killed(map(read_power, options.power))
-    except ResultsError as error:
-        print(error, file=sys.stderr)
-        return 3
+    of_right = right(read(path) for path in options.results)
+    mutants = killed(json.loads(path.read_bytes()) for path in options.power)
     of_faults = faults(mutants)
     for dtype in DTYPES:
         print(f"{dtype:9} {described(of_right[dtype], 'result')}")

@@ -18,7 +18,7 @@ import numpy as np
 
 from conformance.case.case import Case
 from conformance.case.corpus import find
-from conformance.case.properties import Described, Test, comparison_test
+from conformance.case.properties import Described, comparison_test
 from conformance.maintain import run_command
 from conformance.operator.features import FEATURES, features_of
 from conformance.operator.part import Condition, FieldChanges
@@ -103,15 +103,14 @@ VALUES: Final[tuple[FeatureValue, ...]] = (
 INDEX: Final = {value: number for number, value in enumerate(VALUES)}
 
 
-@cache
-def _classes() -> dict[FeatureValue, Test]:
-    tests = {one: comparison_test("".join(one)) for one in SIZE_CLASSES}
-    return {one: test for one, test in tests.items() if test is not None}
+_IN_CLASS: Final = {
+    one: test for one in SIZE_CLASSES if (test := comparison_test("".join(one))) is not None
+}
 
 
 def size_classes(case: Described) -> set[FeatureValue]:
     """The classes of the sizes of a call."""
-    return {one for one, test in _classes().items() if test(case)}
+    return {one for one, test in _IN_CLASS.items() if test(case)}
 
 
 def looked_at(case: Case) -> dict[str, str | None]:

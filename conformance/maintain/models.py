@@ -12,7 +12,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -150,43 +150,40 @@ def _in_use(rows: Sequence[Mapping[str, Any]], target: str, use: str) -> dict[st
     What the graph itself has wrong is no fault of the target.
     """
     order = [*WORDS]
-    single = [row for row in rows if not row["whole"]]
-    for row in (row for row in rows if row["whole"]):
-        for part in row["answers"][target]["uses"].get(USES[0], ()):
-            if part["where"] in (LOADING, LOADING_PART):  # then no call of a node helps
-                told = {key: part[key] for key in ("answer", "where", "message")}
-                return {**told, "layers": ranges(row["layers"])}
-    faulty: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
+    single, whole = (
+        [row for row in rows if row["whole"] is is_whole] for is_whole in (False, True)
+    )
+
+    def parts(some: Sequence[Mapping[str, Any]], use: str) -> list[tuple[Any, Mapping[str, Any]]]:
+        """The parts of the answers in some rows, each with its row."""
+        return [(row, part) for row in some for part in row["answers"][target]["uses"].get(use, ())]
+
+    for row, part in parts(whole, USES[0]):
+        if part["where"] in (LOADING, LOADING_PART):  # then no call of a node helps
+            told = {key: part[key] for key in ("answer", "where", "message")}
+            return {**told, "layers": ranges(row["layers"])}
     for some in (single, rows):
         faulty = [
             (row, part)
-            for row in some
-            for part in row["answers"][target]["uses"].get(use, ())
+            for row, part in parts(some, use)
             if part["answer"] not in ("right", "untried") and part.get("fault") != "graph"
         ]
         if faulty:
-            break
-    if faulty:
-        layer, worst = min(faulty, key=lambda item: order.index(item[1]["answer"]))
-        kind = worst["answer"]
-        answer = {
-            "answer": "wrong" if kind == "software" else kind,
-            "where": worst["where"],
-            "layers": ranges(layer["layers"]),
-            "message": worst["message"],
-            "case": next(iter(worst["cases"]), ""),
-        }
-        return {key: value for key, value in answer.items() if value}
-    answers = [row["answers"][target] for row in single]
-    parts = [part["answer"] for one in answers for part in one["uses"].get(use, ())]
-    if not parts:
-        return {}
-    judged = "right" in parts and not any(one["unseen"] for one in answers)
-    of_model = [
-        part for row in rows if row["whole"] for part in row["answers"][target]["uses"].get(use, ())
-    ]
-    judged = judged and not any(part["answer"] == "untried" for part in of_model)
-    return {"answer": "right" if judged else "untried"}
+            layer, worst = min(faulty, key=lambda item: order.index(item[1]["answer"]))
+            kind = worst["answer"]
+            answer = {
+                "answer": "wrong" if kind == "software" else kind,
+                "where": worst["where"],
+                "layers": ranges(layer["layers"]),
+                "message": worst["message"],
+                "case": next(iter(worst["cases"]), ""),
+            }
+            return {key: value for key, value in answer.items() if value}
+    answers = [part["answer"] for _, part in parts(single, use)]
+    unseen = [row["answers"][target]["unseen"] for row in single]
+    unseen += [part["answer"] == "untried" for _, part in parts(whole, use)]
+    judged = "right" in answers and not any(unseen)
+    return {"answer": "right" if judged else "untried"} if answers else {}
 
 
 def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,37 +214,29 @@ def text(rows: Iterable[Mapping[str, Any]], software: Iterable[str]) -> str:
         },
         "software": sorted(set(software) & set(runtimes)),
     }
-    lines = ",\n".join(json.dumps(_grouped(one), ensure_ascii=False) for one in rows)
+    lines = ",\n".join(json.dumps(_with_answers(one, _grouped), ensure_ascii=False) for one in rows)
     return f'{json.dumps(head, ensure_ascii=False)[:-1]}, "rows": [\n{lines}\n]}}\n'
 
 
-def _grouped(one: Mapping[str, Any]) -> dict[str, Any]:
-    """The row, with consecutive releases that have the same answers in one entry."""
+def _with_answers(one: Mapping[str, Any], form: Callable[[Any], Any]) -> dict[str, Any]:
+    """The row with its answers by release in another form."""
     runtimes = {
-        name: {
-            "answers": [
-                {"releases": [version for version, _ in run], "uses": uses}
-                for uses, run in (
-                    (uses, [*run])
-                    for uses, run in groupby(those["answers"].items(), lambda item: item[1])
-                )
-            ],
-            "causes": those["causes"],
-        }
+        name: {**those, "answers": form(those["answers"])}
         for name, those in one["runtimes"].items()
     }
     return {**one, "runtimes": runtimes}
 
 
-def _ungrouped(one: Mapping[str, Any]) -> dict[str, Any]:
-    runtimes = {
-        name: {
-            "answers": {v: entry["uses"] for entry in those["answers"] for v in entry["releases"]},
-            "causes": those["causes"],
-        }
-        for name, those in one["runtimes"].items()
-    }
-    return {**one, "runtimes": runtimes}
+def _grouped(answers: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The answers, with consecutive releases that have the same ones in one entry."""
+    return [
+        {"releases": [version for version, _ in run], "uses": uses}
+        for uses, run in groupby(answers.items(), lambda item: item[1])
+    ]
+
+
+def _ungrouped(entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    return {version: entry["uses"] for entry in entries for version in entry["releases"]}
 
 
 _KINDS: Final[Mapping[Drawn, str]] = {
@@ -343,7 +332,7 @@ def main() -> None:
     place = options.output or file_to_write(f"reports/{FILE}")
     there = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {"rows": []}
     software = set(there.get("software", ()))
-    rows = {one["graph"]: _ungrouped(one) for one in there["rows"]}
+    rows = {one["graph"]: _with_answers(one, _ungrouped) for one in there["rows"]}
     for name in options.graphs or names:
         about = row(name)
         if not about:

@@ -19,13 +19,13 @@ from conformance.base.explain import did_you_mean
 from conformance.base.files import replacing
 from conformance.base.paths import file_to_write
 from conformance.base.target_names import at_release
-from conformance.base.words import listed, plural
+from conformance.base.words import listed
 from conformance.harness.folders import temporary_folder
-from conformance.maintain import run_command
-from conformance.targets.catalogue import TARGETS, Package, TargetEntry, TargetError
+from conformance.maintain import BadInput, run_command
+from conformance.targets.catalogue import TARGETS, Package, TargetEntry
 from conformance.targets.published import published
 from conformance.targets.releases import releases
-from conformance.targets.setup.onnxruntime_web import lock_command
+from conformance.targets.setup.installed import lock_command
 from conformance.targets.setup.programs import SetupError, find_npm, run_installer
 
 
@@ -73,10 +73,6 @@ ALSO: Final[Mapping[str, str]] = {
 }
 
 
-class PinError(Exception):
-    """The pin cannot be moved; the message is a sentence."""
-
-
 @dataclass(frozen=True)
 class Pin:
     """A pinned release: the targets that share it, and the places that name it."""
@@ -89,31 +85,20 @@ class Pin:
         """The packages of the targets."""
         return list(dict.fromkeys(entry.package for entry in self.entries if entry.package))
 
-    @property
-    def names(self) -> str:
-        """The names of the targets, for a sentence."""
-        return listed([entry.name for entry in self.entries])
-
     def releases(self) -> dict[PinnedPlace, str]:
-        """The release in each place. Raises `PinError` if a place does not exist exactly once."""
+        """The release in each place, which has exactly one."""
         pinned = {}
         for place in self.places:
-            matches = place.pattern.findall(_read(place.file))
-            if len(matches) != 1:
-                raise PinError(
-                    f"{place.file} has {place.text.strip()!r} {plural(len(matches), 'time')}, not "
-                    "once; correct PLACES in conformance/maintain/pin.py."
-                )
-            pinned[place] = matches[0]
+            (pinned[place],) = place.pattern.findall(_read(place.file))
         return pinned
 
 
 def pin_of(target: str) -> Pin:
-    """The pin of a target. Raises `PinError` if it has none."""
+    """The pin of a target. Raises `BadInput` if it has none."""
     own = next((entry.package for entry in TARGETS if entry.name == target), None)
     if own is None:
         names = [entry.name for entry in TARGETS]
-        raise PinError(
+        raise BadInput(
             f"'{target}' is no target that has a pinned release; those are {', '.join(names)}"
             f"{did_you_mean(target, names) or '.'}"
         )
@@ -123,7 +108,7 @@ def pin_of(target: str) -> Pin:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Move the pin; returns 0 for success, 2 for wrong arguments, 3 for a failure."""
+    """Move the pin; returns 0 for success, 3 for a failure."""
     parser = argparse.ArgumentParser(
         prog="python -m conformance.maintain.pin",
         description="Moves a target, and those that share its pin, to another pinned release.",
@@ -131,28 +116,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("target", metavar="TARGET", help="one of gqa run's --ep, such as cpu")
     parser.add_argument("release", metavar="RELEASE", help="such as 1.32.0, or latest")
     options = parser.parse_args(arguments)
-    try:
-        pin = pin_of(options.target)
-        (release, *others) = releases(options.release, pin.packages[0], published)
-        if others:
-            raise PinError(f"'{options.release}' is {len(others) + 1} releases; name one.")
-        before = pin.releases()
-    except (PinError, TargetError) as error:
-        return _failed(error, 2)
+    pin = pin_of(options.target)
+    (release, *others) = releases(options.release, pin.packages[0], published)
+    if others:
+        raise BadInput(f"'{options.release}' is {len(others) + 1} releases; name one.")
+    before, names = pin.releases(), listed([entry.name for entry in pin.entries])
     if {*before.values()} == {release}:
-        print(f"{pin.names}: pinned to {release} already.")
+        print(f"{names}: pinned to {release} already.")
         return 0
     old = next(version for version in before.values() if version != release)
-    print(f"{pin.names}: {old} → {release}")
+    print(f"{names}: {old} → {release}")
     try:
         texts = _edited(pin, release)
         with ExitStack() as stack:
             for name, text in texts.items():
                 stack.enter_context(replacing(file_to_write(name))).write(text.encode())
-    except (PinError, SetupError) as error:
-        return _failed(f"Nothing was edited: {error}", 3)
-    except OSError as error:
-        return _failed(f"Nothing was edited: {error.filename}: {error.strerror}.", 3)
+    except SetupError as error:
+        print(f"Nothing was edited: {error}", file=sys.stderr)
+        return 3
     print(f"Edited: {', '.join(texts)}\n\nNow run:")
     for command in _commands(pin, old, release):
         print(f"  {command}")
@@ -160,11 +141,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if package.name in ALSO:
             print(f"Look at {ALSO[package.name]}")
     return 0
-
-
-def _failed(error: object, status: int) -> int:
-    print(error, file=sys.stderr)
-    return status
 
 
 def _commands(pin: Pin, old: str, new: str) -> Iterator[str]:
@@ -187,7 +163,7 @@ def _read(file: str) -> str:
 
 
 def _edited(pin: Pin, release: str) -> dict[str, str]:
-    """The new texts of all files. Raises `PinError`, `SetupError`."""
+    """The new texts of all files. Raises `SetupError`."""
     texts: dict[str, str] = {}
     for place in pin.places:
         text = texts.get(place.file, _read(place.file))
@@ -199,10 +175,10 @@ def _edited(pin: Pin, release: str) -> dict[str, str]:
 
 
 def _lock(manifest: str) -> str:
-    """npm's lock file for a package.json. Raises `PinError`, `SetupError`."""
+    """npm's lock file for a package.json. Raises `SetupError`."""
     npm = find_npm()
     if npm is None:
-        raise PinError(f"{_LOCK} needs npm, which is not installed.")
+        raise SetupError(f"{_LOCK} needs npm, which is not installed.")
     with temporary_folder() as folder:
         (folder / "package.json").write_text(manifest)
         (folder / "package-lock.json").write_text(_read(_LOCK))

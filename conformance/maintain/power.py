@@ -36,19 +36,16 @@ from queue import SimpleQueue
 from typing import Any, Final, Literal
 
 from conformance.base.paths import INSTALLED, data_path
-from conformance.base.processes import ask
-from conformance.base.text import printable
-from conformance.base.yaml_source import InputError
 from conformance.case.case import Case
-from conformance.case.corpus import NothingMeant
 from conformance.case.excluded import selected_cases
-from conformance.case.selection import SelectionError
+from conformance.diagnosis.faulty_kernels import PROBE, RUNNER, known_faults
+from conformance.diagnosis.shared import effort
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome, Ran, Rejected
 from conformance.harness.protocol import DescribedAnswer
-from conformance.harness.runner import Command, RunnerFailed
+from conformance.harness.runner import Command
 from conformance.harness.session import Session
-from conformance.maintain import run_command
+from conformance.maintain import BadInput, run_command
 from conformance.oracle.reference import MAX_AT_ONCE
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.results.verdicts import TABLE, Verdict
@@ -61,11 +58,11 @@ from conformance.run.assessment import (
 )
 from conformance.run.target import DescribedTarget
 from conformance.run.worker import usual_jobs
+from conformance.targets.catalogue import TargetEntry
 from conformance.targets.registry import Target
 
 MUTANTS: Final = data_path("mutants")
 KILLERS: Final = MUTANTS / "killers.json"
-RUNNER: Final = MUTANTS / "runner.py"
 
 COMMAND: Final = "python -m conformance.maintain.power"
 #: The largest number of problems of runs that are listed.
@@ -73,8 +70,6 @@ MOST: Final = 10
 
 #: The name of the kernel without a fault.
 CORRECT: Final = "correct"
-#: The name of the same kernel when it also finds the mutants that could differ from it.
-PROBE: Final = "probe"
 #: After this many crashes or timeouts in a theme, a mutant is not run on the rest of the theme;
 #: after this many such themes, it is not run any more. Crashes and timeouts take long.
 ENOUGH_ENDS: Final = 2
@@ -88,10 +83,6 @@ RECORDED: Final = 2
 
 #: Called with the name of the current work, the number of finished runs, and the number of all.
 ProgressWatch = Callable[[str, int, int], None]
-
-
-class PowerError(Exception):
-    """The mutants cannot be run; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -178,41 +169,12 @@ def can_run(case: Case) -> bool:
     They know few other operators, and calls whose scores do not fit into the memory of the
     reference would take too long on some 400 mutants.
     """
-    return not case.is_graph and scores(case) <= MAX_AT_ONCE
+    return not case.is_graph and effort(case) <= MAX_AT_ONCE * case.call.head_size
 
 
 def known_mutants() -> list[Mutant]:
-    """All mutants, as the runner lists them. Raises :class:`PowerError`."""
-    return [Mutant(**json.loads(line)) for line in _listed("--list")]
-
-
-def _listed(option: str) -> list[str]:
-    """The lines that the runner prints for ``option``."""
-    if not RUNNER.is_file():
-        raise PowerError(f"The mutants are missing: there is no {RUNNER}.")
-    done = ask((sys.executable, RUNNER, option))
-    if done.returncode:
-        raise PowerError(f"{RUNNER} {option} failed: {done.stderr.decode().strip()}")
-    return done.stdout.decode().splitlines()
-
-
-def recorded_killers() -> dict[str, list[str]]:
-    """The recorded killers of each mutant."""
-    try:
-        killers: dict[str, list[str]] = json.loads(KILLERS.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise PowerError(f"{KILLERS} cannot be read: {error}. Fix: {COMMAND} --record") from None
-    return killers
-
-
-def scores(case: Case) -> int:
-    """The number of attention scores of a case; the time of the reference grows with it."""
-    call = case.call
-    return (
-        call.num_heads
-        * call.batch_size
-        * sum(step.sequence_length * max(step.total_sequence_length, 1) for step in case.steps)
-    )
+    """All mutants, as the runner lists them."""
+    return [Mutant(**fault) for fault in known_faults()]
 
 
 def record_killers(scores: Sequence[MutantScore]) -> None:
@@ -272,12 +234,11 @@ class Power:
         Raises :class:`conformance.harness.runner.RunnerFailed`.
         """
         command = Command(CORRECT, (sys.executable, str(RUNNER), "--by-folder"))
-        target = Target("mutants", (), command, "cpu", None, needs="")
+        target = Target(TargetEntry("mutants", str(RUNNER), "cpu", ""), (), command)
         with contextlib.ExitStack() as stack:
             sessions = [stack.enter_context(Session(command)) for _ in range(self.jobs)]
             answer = sessions[0].start()
-            if not isinstance(answer, DescribedAnswer):
-                raise PowerError(f"The mutants are not available: {answer.reason}")
+            assert isinstance(answer, DescribedAnswer)
             ready = DescribedTarget(target, answer, None, None)
             role = CORRECT if self.only is not None else PROBE
             first = ((case, self.correct, role) for case in self.cases)
@@ -428,10 +389,8 @@ def shows(verdict: Verdict, case: Case) -> bool:
     return TABLE[verdict].red_under("specified" if basis == "established" else basis)
 
 
-def share(number: float | None) -> str:
+def share(number: float) -> str:
     """A share of the error budget, rounded for reading."""
-    if number is None:
-        return "–"
     if number == float("inf"):
         return "∞"
     return f"{number:.2g}" if number < 1000 else f"{number:.0e}".replace("e+0", "e")
@@ -515,18 +474,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     not, or the correct kernel fails. 2: bad input. 3: infrastructure failure.
     """
     options = _arguments(arguments)
-    try:
-        return _measure(options)
-    except (BadInput, InputError, NothingMeant, SelectionError) as error:
-        print(printable(str(error)), file=sys.stderr)
-        return 2
-    except (PowerError, RunnerFailed) as error:
-        print(printable(str(error)), file=sys.stderr)
-        return 3
-
-
-class BadInput(ValueError):
-    """An invalid argument; the message says why."""
+    if options.record and INSTALLED:
+        raise BadInput("--record writes to mutants/, so it needs a checkout.")
+    known = {mutant.name: mutant for mutant in known_mutants()}
+    names = list(dict.fromkeys(options.names or known))
+    for name in names:
+        if name.partition("@")[0] not in known:
+            raise BadInput(f"There is no mutant '{name}'.")
+    corpus, cases = selected_cases(options.paths, options.expression)
+    whole = corpus.whole and len(cases) == len(corpus.loaded) and not options.reduced
+    cases = [case for case in cases if can_run(case) or (options.paths and case.is_graph)]
+    if options.record and (options.names or not whole):
+        raise BadInput("--record requires the whole corpus and all mutants.")
+    only = json.loads(KILLERS.read_text(encoding="utf-8")) if options.reduced else None
+    if only is not None:
+        why = stale(only, {case.id for case in corpus.loaded}, known)
+        if why:
+            raise BadInput(f"{KILLERS}: {why}; run {COMMAND} --record.")
+        killers = {case for name in names for case in only[name.partition("@")[0]]}
+        cases = [case for case in cases if case.id in killers]
+    chosen = [replace(known[name.partition("@")[0]], name=name) for name in names]
+    made = Power(chosen, cases, options.jobs or usual_jobs(()), only, options.quick)
+    made.run(_tell_progress)
+    print(*table(made.scores), sep="\n")
+    sentences = list(problems(made, whole))
+    print(*sentences, "", correct_line(made), closing(made), sep="\n")
+    if options.json is not None:
+        made.write_json(options.json)
+    if options.record:
+        record_killers(made.scores)
+    return 1 if sentences else 0
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -552,41 +529,6 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--quick", action="store_true", help="stop a mutant once three themes detect it")
     add("--record", action="store_true", help="record the killers, for --reduced and the tests")
     return parser.parse_args(arguments)
-
-
-def _measure(options: argparse.Namespace) -> int:
-    """Run the mutants on the selected cases. Raises `BadInput`, `PowerError`, and the errors of
-    case files and selections."""
-    if options.record and INSTALLED:
-        raise BadInput("--record writes to mutants/, so it needs a checkout.")
-    known = {mutant.name: mutant for mutant in known_mutants()}
-    names = list(dict.fromkeys(options.names or known))
-    for name in names:
-        if name.partition("@")[0] not in known:
-            raise BadInput(f"There is no mutant '{name}'.")
-    corpus, cases = selected_cases(options.paths, options.expression)
-    whole = corpus.whole and len(cases) == len(corpus.loaded) and not options.reduced
-    cases = [case for case in cases if can_run(case) or (options.paths and case.is_graph)]
-    if options.record and (options.names or not whole):
-        raise BadInput("--record requires the whole corpus and all mutants.")
-    only = recorded_killers() if options.reduced else None
-    if only is not None:
-        why = stale(only, {case.id for case in corpus.loaded}, known)
-        if why:
-            raise BadInput(f"{KILLERS}: {why}; run {COMMAND} --record.")
-        killers = {case for name in names for case in only[name.partition("@")[0]]}
-        cases = [case for case in cases if case.id in killers]
-    chosen = [replace(known[name.partition("@")[0]], name=name) for name in names]
-    made = Power(chosen, cases, options.jobs or usual_jobs(()), only, options.quick)
-    made.run(_tell_progress)
-    print(*table(made.scores), sep="\n")
-    sentences = list(problems(made, whole))
-    print(*sentences, "", correct_line(made), closing(made), sep="\n")
-    if options.json is not None:
-        made.write_json(options.json)
-    if options.record:
-        record_killers(made.scores)
-    return 1 if sentences else 0
 
 
 def _tell_progress(what: str, done: int, total: int) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import cast
 
 from conformance.base.words import listed
-from conformance.case.relations import RELATIONS, RelationName
+from conformance.case.relations import RELATIONS
 from conformance.results.records import (
     BeyondBudget,
     Fault,
@@ -50,7 +49,7 @@ def fault_text(fault: Fault) -> str:
             index = list(fault.index)
             return f"{place} is {fault.got:.9g} at {index}, not {fault.want:.9g} ({how})"
         case RelationBroken():
-            relation = RELATIONS.get(cast(RelationName, fault.name))
+            relation = RELATIONS.get(fault.name)
             what = f"the same call {relation.what}" if relation else fault.name
             why = f"; {relation.law}" if relation else ""
             return f"the variant ({what}) gives other results: {difference_text(fault)}{why}"

@@ -153,7 +153,7 @@ class Assessment:
             case.relation,
             (outputs, made.own.expected),
             (others, made.variant.expected),
-            self._ready.target.target_class,
+            self._ready.target.entry.target_class,
         )
         if not faults:
             share = f"within {relation.share:.2g} of its bound"
@@ -178,8 +178,8 @@ class Assessment:
             prepared,
             outcome,
             execution_provider=ready.execution_provider,
-            target_class=ready.target.target_class,
-            kernel=ready.target.kernel,
+            target_class=ready.target.entry.target_class,
+            kernel=ready.target.entry.kernel,
         )
         passes = judgement.verdict == "pass" and prepared.unjudged is None
         if case.relation is not None and passes and isinstance(outcome, Ran):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self
 
 from conformance.base.text import printable
@@ -128,7 +128,7 @@ class PlanRun:
 
         Raises :class:`RunnerFailed` if the runner has to be given up.
         """
-        return self._assessed(case, self._session.run_once)
+        return self._assessed(case, partial(self._session.run, retried=False))
 
     def _alone(self, case: Case) -> Assessed | None:
         """The assessment of a case alone in a new process; None if none starts."""

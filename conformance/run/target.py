@@ -183,8 +183,8 @@ class DescribedTarget:
     @property
     def execution_provider(self) -> str | None:
         """The execution provider on which nodes must run; None if the runtime has none."""
-        if self.target.execution_provider is not None:
-            return self.target.execution_provider
+        if self.target.entry.execution_provider is not None:
+            return self.target.entry.execution_provider
         return self.described.execution_provider if self.described else None
 
     def record(self) -> TargetRecord:

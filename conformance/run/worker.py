@@ -76,7 +76,7 @@ class Worker:
 
 def usual_jobs(targets: Iterable[Target]) -> int:
     """One job for each core that this process has; 1 if a target is on a GPU, or is the user's."""
-    if any(target.base is None or target.target_class != "cpu" for target in targets):
+    if any(target.base is None or target.entry.target_class != "cpu" for target in targets):
         return 1
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return min(cores, MAX_JOBS)

@@ -570,12 +570,6 @@ class OptionValues:
             raise TypeError(f"no target has an option {', '.join(sorted(unknown))}")
         self._values = values
 
-    def without(self, option: TargetOption) -> OptionValues:
-        """All values but those of ``option``, for targets that do not have it."""
-        return OptionValues(
-            **{name: value for name, value in self._values.items() if name != option.name}
-        )
-
     def values_of(self, option: TargetOption) -> tuple[str, ...]:
         """The values of an option in the order of the command line, each once."""
         values = self._values.get(option.name)

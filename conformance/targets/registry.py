@@ -24,7 +24,6 @@ from conformance.base.target_names import (
     without_number,
 )
 from conformance.harness.runner import Command, half_the_memory
-from conformance.oracle.tolerance import TargetClass
 from conformance.targets import catalogue
 from conformance.targets.catalogue import (
     OptionValues,
@@ -44,9 +43,8 @@ from conformance.targets.tools import RuntimeProgram
 class Target:
     """A target with the command that starts its runner on this machine.
 
-    - ``ep`` is its name without a release. ``arguments`` name the same target on a command line.
-    - ``execution_provider`` is the one on which a node must run; None if the runner reports it
-      (``exec:``). ``needs``, ``kernel_variant_of`` and ``kernel`` are those of `TargetEntry`.
+    - ``entry`` says what it is; of ``exec:``, only that it is any program. ``arguments`` name the
+      same target on a command line.
     - ``program`` is the program that the runner starts, if any. ``python_by`` is the option that
       named the Python of the runner, if any.
     - ``named`` is the value of ``--name``; ``ending`` is appended to its name in results;
@@ -55,20 +53,20 @@ class Target:
       that could not be installed, first in a line that is a sentence.
     """
 
-    ep: str
+    entry: TargetEntry
     arguments: tuple[str, ...]
     command: Command
-    target_class: TargetClass
-    execution_provider: str | None
-    needs: str
-    kernel_variant_of: str | None = None
-    kernel: str | None = None
     program: RuntimeProgram | None = None
     python_by: str | None = None
     named: str | None = None
     number: int = 1
     release: str | None = None
     missing: SetupError | None = None
+
+    @property
+    def ep(self) -> str:
+        """Its name without a release."""
+        return self.entry.name
 
     @property
     def label(self) -> str:
@@ -109,7 +107,7 @@ class Target:
         """
         if is_by_path(self.ep):
             return ()
-        names = (self.ep, self.kernel_variant_of)
+        names = (self.ep, self.entry.kernel_variant_of)
         files = (data_path("expectations") / f"{name}.yaml" for name in names if name is not None)
         return tuple(dict.fromkeys(files))
 
@@ -174,11 +172,9 @@ def _check_not_empty(programs: OptionValues) -> None:
 
 def _check_taken(programs: OptionValues, targets: Sequence[Target]) -> None:
     """Raise :class:`TargetError` for an option that no target takes."""
-    entries = {
-        target.label: entry for target in targets if (entry := catalogue.entry_of(target.ep))
-    }
+    taken = {option for target in targets for option in target.entry.options}
     for option in catalogue.target_options():
-        if programs.values_of(option) and not any(option in e.options for e in entries.values()):
+        if programs.values_of(option) and option not in taken:
             takers = [entry.name for entry in catalogue.TARGETS if option in entry.options]
             labels = ", ".join(target.label for target in targets)
             raise TargetError(
@@ -234,7 +230,8 @@ def _any_program(ep: str) -> Target:
     if not path:
         raise TargetError("exec: needs the path of a runner, such as exec:./my-runner")
     command = Command(argv=(os.path.abspath(os.path.expanduser(path)),), name=ep)
-    return Target(ep, ("--ep", ep), command, "gpu", None, "a program that speaks runners/README.md")
+    entry = TargetEntry(ep, path, "gpu", "a program that speaks runners/README.md")
+    return Target(entry, ("--ep", ep), command)
 
 
 def _built_in(
@@ -248,7 +245,7 @@ def _built_in(
     again = [(option.flag, value) for option, value in typed.items() if value and option != pinned]
     runner = data_path("runners") / entry.runner
     target = Target(
-        ep=entry.name,
+        entry,
         arguments=(
             "--ep",
             at_release(entry.name, release),
@@ -265,11 +262,6 @@ def _built_in(
             env={**entry.environment, **python.environment},
             memory_bytes=half_the_memory() if entry.maps_device else None,
         ),
-        target_class=entry.target_class,
-        execution_provider=entry.execution_provider,
-        needs=entry.needs,
-        kernel_variant_of=entry.kernel_variant_of,
-        kernel=entry.kernel,
         program=next(filter(None, (start.program for start in every)), None),
         python_by=python_by.flag if python_by and python_by != pinned else None,
         number=number,

@@ -220,7 +220,7 @@ def test_norms_of_queries_and_keys(
     tmp_path: Path, model_type: str, order: str, sentence: str
 ) -> None:
     rotary = "hand" if "hand" in order else "op"
-    norm = {"norm": "before", rotary: "after"}[order.split()[0]] if "norm" in order else ""
+    norm = "" if "norm" not in order else "before" if order.startswith("norm") else "after"
     model = graph_of(usual(layers=1, rotary=rotary, norm=norm))
     made = config(model_type=model_type, hidden_size=32, num_hidden_layers=1)
     assert told(notes(model, made, tmp_path)) == ([f"{sentence}."] if sentence else [])

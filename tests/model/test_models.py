@@ -17,7 +17,7 @@ from tables import tables
 from conformance.base.paths import ROOT, data_path
 from conformance.case.corpus import NothingMeant, find, profile_files
 from conformance.cli.commands import gqa
-from conformance.cli.models_of_config import differences
+from conformance.cli.models import differences
 from conformance.maintain.exported import profiles, real_models, recipes
 from conformance.maintain.models import merged, on_runtimes, readme_table, row, text, with_table
 from conformance.model.config.config_calls import read_configuration

@@ -166,7 +166,7 @@ class Suite:
             self._runs[ep] = PlanRun(Plan(target_for(ep), (), ()))
         run = self._runs[ep]
         if run.ready.described is None:
-            pytest.skip(f"needs {run.ready.target.needs}: {run.ready.unavailable}")
+            pytest.skip(f"needs {run.ready.target.entry.needs}: {run.ready.unavailable}")
         record = run.run_one(case).record
         if record.verdict == "skip":
             pytest.skip(record.reason)

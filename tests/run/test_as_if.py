@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from zlib import crc32
 
@@ -13,7 +14,7 @@ from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.selection import compile_expression
 from conformance.diagnosis import faulty_kernels
-from conformance.diagnosis.as_if import MatchingFault, as_if
+from conformance.diagnosis.as_if import FaultComparison, MatchingFault
 from conformance.diagnosis.faulty_kernels import FaultyKernels, SampledCall
 from conformance.diagnosis.shared import effort, simplicity
 from conformance.run.assessment import PreparedCase
@@ -71,8 +72,21 @@ class Lab:
     ) -> tuple[list[MatchingFault], list[Case]]:
         """What is named for a target, and the calls that fail on it."""
         failing = self.failing(target)
-        found = as_if([failing], self.but(failing), target, "cpu", known or self.kernels, **how)
+        found = as_if([failing], self.but(failing), target, known or self.kernels, **how)
         return found, failing
+
+
+def as_if(
+    groups: list[list[Case]],
+    passing: list[Case],
+    target: Target,
+    kernels: FaultyKernels,
+    until: float = math.inf,
+    smallest: Sequence[Case] = (),
+) -> list[MatchingFault]:
+    """What is named for these groups of failures."""
+    of_target = FaultComparison(passing, target, "cpu", kernels, until)
+    return of_target.faults(groups, smallest=smallest)
 
 
 def off(outputs: Outputs | None) -> Outputs:
@@ -184,7 +198,7 @@ def test_calls_that_the_kernel_does_not_compute_are_no_evidence(lab: Lab) -> Non
 
     failing = lab.failing(ignored)
     passing = [*lab.but(failing), *(one.case for one in odd)]
-    (one,) = as_if([failing], passing, returned, "cpu", lab.kernels)
+    (one,) = as_if([failing], passing, returned, lab.kernels)
     assert (one.names, one.broken, one.only) == (("softcap_ignored",), (), "")
 
 
@@ -197,7 +211,7 @@ def test_two_faults_are_named_and_the_calls_that_have_both(lab: Lab) -> None:
         [c for c in failing if (bool(c.call.softcap), bool(c.call.head_sink)) == kind]
         for kind in kinds
     ]
-    found = as_if(groups, lab.but(failing), lab.of(both), "cpu", lab.kernels)
+    found = as_if(groups, lab.but(failing), lab.of(both), lab.kernels)
     assert [each.names for each in found] == [(one,), (other,), (both,)]
     assert found[-1].explained
 
@@ -213,10 +227,10 @@ def test_a_name_must_explain_the_smallest_call(lab: Lab) -> None:
         return off(ignored(case)) if case is plain else ignored(case)
 
     passing = lab.but([*failing, plain])
-    (one,) = as_if([failing, [plain]], passing, returned, "cpu", lab.kernels)
+    (one,) = as_if([failing, [plain]], passing, returned, lab.kernels)
     assert (one.names, one.contrary) == (("softcap_ignored",), ())
-    assert as_if([failing], passing, returned, "cpu", lab.kernels, smallest=[plain]) == []
-    assert len(as_if([failing], passing, returned, "cpu", lab.kernels, smallest=failing[:1])) == 1
+    assert as_if([failing], passing, returned, lab.kernels, smallest=[plain]) == []
+    assert len(as_if([failing], passing, returned, lab.kernels, smallest=failing[:1])) == 1
 
 
 def test_a_fault_is_similar_if_some_failures_have_other_wrong_values(lab: Lab) -> None:

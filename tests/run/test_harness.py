@@ -70,7 +70,7 @@ def pool(name: str, env: dict[str, str] | None = None, **limits: Any) -> Session
     file = FAULTY / f"{name}.py"
     argv = (sys.executable, "-S", str(file if file.exists() else FAULTY / "lies.py"))
     limits = {"case_seconds": 20, "start_seconds": 20, **limits}
-    command = Command(name, argv, {"LIE": name, **(env or {})}, fix="mend it")
+    command = Command(name, argv, {"LIE": name, **(env or {})})
     return Session(command, ProcessLimits(**limits))
 
 
@@ -241,7 +241,6 @@ def test_a_runner_that_does_not_start_is_not_tried_again(bundles: Path) -> None:
             runner.start()
         assert str(caught.value).startswith("never_described: the runner ")
         assert "did not describe itself within 0.3 s" in caught.value.sentence
-        assert caught.value.fix == "mend it"
         with pytest.raises(RunnerFailed) as again:
             runner.run(job(bundles, "good"))
         assert again.value is not caught.value  # which would accumulate

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from shipped import shipped_cases
 
-from conformance.maintain.power import scores
+from conformance.diagnosis.shared import effort
 from conformance.run.shard import Shard, part_of
 from conformance.run.target import Plan
 from conformance.targets.registry import targets_for
@@ -45,5 +45,8 @@ def test_shards_do_not_depend_on_the_order_of_cases() -> None:
 @pytest.mark.parametrize("of", [2, 4, 8])
 def test_long_cases_are_spread(of: int) -> None:
     """A case takes a fixed time, that of some 200,000 scores, and more for each of its own."""
-    loads = [sum(scores(case) + 200_000 for case in part.cases) for (part,) in parts(plans(), of)]
+    loads = [
+        sum(effort(case) // max(case.call.head_size, 1) + 200_000 for case in part.cases)
+        for (part,) in parts(plans(), of)
+    ]
     assert max(loads) < 1.5 * sum(loads) / of

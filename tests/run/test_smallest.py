@@ -9,19 +9,18 @@ from pathlib import Path
 
 import pytest
 from as_user import Desk, Gqa
-from case_files import cases_of
+from case_files import cases_of, write_given
 from tables import tables
 
 from conformance.base.paths import ROOT
 from conformance.bundle.inputs import draw_inputs
 from conformance.case.case import Case
 from conformance.case.corpus import find
-from conformance.case.given import write_given
 from conformance.case.load import load_file
 from conformance.case.selection import compile_expression
 from conformance.case.steps import steps_of
-from conformance.cli import shrunk
-from conformance.cli.shrunk import effort_for, smallest_calls
+from conformance.cli import failures
+from conformance.cli.failures import effort_for, smallest_calls
 from conformance.cli.terminal import RunSummary
 from conformance.diagnosis.smallest import case_text, fields_of, smallest
 from conformance.operator.call import Call
@@ -124,7 +123,7 @@ def run_of(case: Case, **fields: object) -> RunSummary:
 
 def test_what_may_not_repeat_is_not_shrunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (case,) = find(["decode_shapes"]).named[:1]
-    monkeypatch.setattr(shrunk, "_smallest_of", lambda cause, *rest: cause.example.case)
+    monkeypatch.setattr(failures, "_smallest_of", lambda cause, *rest: cause.example.case)
     brief, thorough = effort_for(), effort_for(True, partial=True)
     assert brief is not None
     assert thorough is not None
@@ -146,7 +145,7 @@ def test_ctrl_c_ends_only_the_search(gqa: Gqa, desk: Desk, monkeypatch: pytest.M
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(shrunk, "smallest", interrupted)
+    monkeypatch.setattr(failures, "smallest", interrupted)
     desk.runner("wrong_values")
     done = gqa("run", "three.yaml", "--ep", "exec:programs/wrong_values", "--results", "r.jsonl")
     assert done.status == 130

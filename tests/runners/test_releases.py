@@ -27,9 +27,8 @@ from conformance.targets.catalogue import OptionValues, Package, entry_of
 from conformance.targets.published import published
 from conformance.targets.registry import eps_of, target_for, targets_for
 from conformance.targets.releases import is_in_range, releases
-from conformance.targets.setup.installed import install, is_installed
+from conformance.targets.setup.installed import has_driver, install
 from conformance.targets.setup.programs import SetupError
-from conformance.targets.setup.python_packages import has_driver
 from conformance.targets.tools import TOOLS_VARIABLE, folder_of, python_in
 
 TABLES = tables(__file__)
@@ -197,7 +196,7 @@ def test_uv_is_used_where_it_is_there(wheels: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     install(ONNXRUNTIME, "1.20.1", nothing)  # with pip, since uv fails
     assert calls.read_text() == "venv\n"
-    assert is_installed(ONNXRUNTIME, "1.20.1")
+    assert ONNXRUNTIME.installed_file("1.20.1").is_file()
 
 
 # The command

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from textwrap import dedent, indent
 
+import numpy as np
 import pytest
 
+from conformance.base.array_types import Array
 from conformance.base.yaml_source import InputError
 from conformance.case.case import Case
 from conformance.case.load import load_file
@@ -49,3 +51,12 @@ def complaints(folder: Path, text: str | bytes) -> list[str]:
     return [
         line.removeprefix(file.as_posix()).removeprefix(":").strip() for line in said.split("\n")
     ]
+
+
+def write_given(file: Path, arrays: dict[str, Array]) -> None:
+    """Writes a file for ``values_from``; types that NumPy lacks as integers with the same bits."""
+    plain = {
+        name: array if array.dtype.isbuiltin == 1 else array.view(f"u{array.itemsize}")
+        for name, array in arrays.items()
+    }
+    np.savez(file, allow_pickle=False, **plain)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from conformance.targets.setup.onnxruntime_web import locked_command
+from conformance.targets.setup.installed import locked_command
 from conformance.targets.setup.programs import SetupError, find_npm, run_installer
 
 FOLDER = Path(__file__).parent / "packages"

@@ -153,7 +153,7 @@ def part(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
     kept = nodes_that_make(names & origins.keys(), graph)
     own = {name for each in kept for name in each.output}
     outputs = [each for each in graph.output if each.name in own]
-    proto = model_of(model.proto, kept, inputs, outputs, {})
+    proto = model_of(model.proto, kept, inputs, outputs)
     proto.graph.value_info.extend(each for each in graph.value_info if each.name in own)
     _put_rows(proto, {name: types.get(name, UNKNOWN) for name in cut})
     _draw(proto.graph, tables, model)
@@ -170,7 +170,7 @@ def part_for(model: onnx.ModelProto, values: Set[str]) -> onnx.ModelProto:
     kept = [node for node in graph.node if not names.isdisjoint(node.output)]
     inputs = [each for each in graph.input if each.name in names]
     outputs = [onnx.ValueInfoProto(name=name) for name in sorted(values & makers.keys())]
-    proto = model_of(model, kept, inputs, outputs, {})
+    proto = model_of(model, kept, inputs, outputs)
     known = (each for each in (*graph.value_info, *graph.output) if each.name in names)
     proto.graph.value_info.extend(known)
     proto.functions.extend(model.functions)

@@ -16,7 +16,7 @@ from typing import Any
 
 from conformance.base.paths import shown
 from conformance.graph.reading import ModelError
-from conformance.model.config.configuration import FILES, dtype_of, read_object
+from conformance.model.config.configuration import FILES, read_object
 from conformance.model.config.layers import (
     MOST_LAYERS,
     ExpectedLayer,
@@ -57,7 +57,6 @@ class ConfiguredModel:
     """
 
     model_type: str
-    dtype: str
     calls: Sequence[ConfiguredCall]
     others: Sequence[str] = ()
     unread: Sequence[str] = ()
@@ -82,7 +81,6 @@ def read_configuration(path: Path) -> ConfiguredModel:
     features = Counter(tuple(_features(layer, path).items()) for layer in layers if not layer.mixer)
     return ConfiguredModel(
         str(config.get("model_type", "")),
-        dtype_of(config),
         tuple(ConfiguredCall(number, dict(items)) for items, number in features.items()),
         others_in_words(layers),
         [] if decoder else unread(config),

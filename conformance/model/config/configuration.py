@@ -90,7 +90,7 @@ def configuration_beside(model: Path) -> Configuration:
     every = layers or layers_of_config({**transformers, NAMES["layers"][0]: 1})
     some = [layer for layer in every if not layer.mixer]
     sizes = [integer(decoder, "head_size"), *(layer.head_size for layer in some)]
-    dtype = dtype_of(transformers)
+    dtype = transformers.get("dtype") or transformers.get("torch_dtype")
     return Configuration(
         head_size=next(filter(None, sizes), None),
         dtype=dtype if dtype in ("float32", "float16", "bfloat16") else None,
@@ -137,11 +137,6 @@ def _slides(window: Mapping[str, Any], number: int | None) -> SlidingCaches | No
         return None
     known = layers if isinstance(layers, list) else range(min(number or 0, 1 << 12))
     return SlidingCaches(rows, frozenset(each for each in known if isinstance(each, int)))
-
-
-def dtype_of(transformers: Mapping[str, Any]) -> str:
-    """The dtype of a ``config.json``, in its words; empty if it has none."""
-    return str(transformers.get("dtype") or transformers.get("torch_dtype") or "")
 
 
 def _provider_options(decoder: dict[str, Any]) -> Iterator[str]:
