@@ -182,6 +182,8 @@ def _in_use(rows: Sequence[Mapping[str, Any]], target: str, use: str) -> dict[st
     answers = [part["answer"] for _, part in parts(single, use)]
     unseen = [row["answers"][target]["unseen"] for row in single]
     unseen += [part["answer"] == "untried" for _, part in parts(whole, use)]
+    if not parts(whole, use):
+        unseen += [not parts([row], use) for row in single]
     judged = "right" in answers and not any(unseen)
     return {"answer": "right" if judged else "untried"} if answers else {}
 

@@ -99,7 +99,10 @@ def run_sequence(
     while len(done) < len(run.calls):
         start = len(done)
         changes = (n for n in range(start + 1, len(run.calls)) if _is_changed(program, run, n))
-        end = next(changes, len(run.calls))
+        # The caches of all calls of one run come back, and there is a limit to what may.
+        size = sum(array.nbytes for name, array in given[0].items() if name in states)
+        most = start + max(1, _MOST_BYTES // 2 // max(size, 1))
+        end = min(most, next(changes, len(run.calls)))
         inputs = given[start:end]
         if start:
             before, call = done[-1], run.calls[start]
