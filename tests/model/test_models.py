@@ -129,6 +129,9 @@ def test_the_worst_layer_is_recorded_and_the_model_itself_only_if_it_alone_fails
     assert recorded(good, worse)["answer"] == "wrong"
     unseen = json.loads(json.dumps(good).replace('"unseen": ""', '"unseen": "why"'))
     assert recorded(unseen) == {"answer": "untried"}
+    without, whole = answered("cpu@1.20"), good | {"whole": True}
+    assert recorded(good, without) == {"answer": "untried"}  # layers that take no such calls
+    assert recorded(good, without, whole) == {"answer": "right"}
 
 
 def test_a_new_release_is_added_to_those_recorded_before() -> None:

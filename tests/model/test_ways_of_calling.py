@@ -9,18 +9,24 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from as_user import has_onnxruntime
 from check_graphs import KINDS, graph_of
 from onnx import helper
 from tables import tables
 
+from conformance.harness.session import Session
 from conformance.model.calls.program import DecoderProgram
 from conformance.model.calls.sequences import CallSequence, Conversation, TokenSource
 from conformance.model.calls.stages import Lengths
 from conformance.model.calls.subject import subject_of
 from conformance.model.calls.ways import WAYS
 from conformance.model.config.configuration import Configuration, configuration_beside
+from conformance.model.run import model_calls
 from conformance.model.run.comparison import Compared, compared
+from conformance.model.run.model_calls import Stopped, run_sequence
 from conformance.model.run.on_target import program_of
+from conformance.targets.catalogue import OptionValues
+from conformance.targets.registry import targets_for
 
 TABLES = tables(__file__)
 Program = Callable[..., DecoderProgram]
@@ -92,6 +98,26 @@ def test_the_tokens_of_a_conversation() -> None:
     assert back.calls[1].histories[0][4:] != plain.calls[0].histories[0][4:]
     run = back.done()
     assert run.longest[run.calls[0].histories[0]] == run.calls[0].histories[0]
+
+
+@has_onnxruntime
+def test_calls_with_large_caches_run_in_several_runs(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    static, conversation = program("static"), Conversation(TokenSource())
+    for number in (5, 1, 1, 1, 2):
+        conversation.call(number)
+    run = conversation.done()
+    (cpu,) = targets_for(("cpu",), OptionValues())
+    with Session(cpu.command) as session:
+        whole = run_sequence(session, static, run)
+        assert not isinstance(whole, Stopped)
+        size = sum(array.nbytes for array in whole[0].values())
+        monkeypatch.setattr(model_calls, "_MOST_BYTES", 3 * size)
+        parts = run_sequence(session, static, run)
+    assert not isinstance(parts, Stopped)
+    for one, other in zip(whole, parts, strict=True):
+        assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
 # Ways
