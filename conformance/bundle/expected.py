@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from conformance.base.array_types import ONNX_OF_NUMPY, WORD_OF_ONNX, Array
 from conformance.oracle import Reference
 from conformance.oracle.attention import Watched
-from conformance.oracle.tolerance import PastErrors, arithmetic_budget
+from conformance.oracle.block_pass import BoundedOutput
+from conformance.oracle.tolerance import PastErrors, arithmetic_budget, unit_budget
+
+#: Elements whose exact units are computed first. After that, few others may be the worst.
+_FIRST: Final = 64
 
 
 class DifferingElements(NamedTuple):
@@ -31,14 +35,17 @@ class DifferingElements(NamedTuple):
 class Expected:
     """The oracle's result for one output.
 
-    ``name`` is the output's name. ``units`` are those of the error model (tolerance.py), with the
-    output's shape. ``past_error`` are the errors of the past, in a loop.
+    ``name`` is the output's name. ``past_error`` are the errors of the past, in a loop.
     """
 
     name: str
     reference: Reference
-    units: Array
     past_error: PastErrors | None = None
+
+    @cached_property
+    def units(self) -> Array:
+        """The units of the error model (tolerance.py), of the output's shape."""
+        return unit_budget(self.name, self.reference, self.past_error)
 
     @cached_property
     def rounded(self) -> Array:
@@ -113,6 +120,43 @@ class Expected:
         return DifferingElements(
             at, numbers, self.value.reshape(-1)[at], self.units.reshape(-1)[at]
         )
+
+    def worst(self, got: Array) -> DifferingElements:
+        """The same, but the units of elements with a smaller share than the largest may be larger.
+
+        If bounds of the units are known, exact ones are computed only where the share may be the
+        largest.
+        """
+        bounded = self._bounded
+        if bounded is None:
+            return self.unlike(got)
+        low, unit = bounded.low, bounded.high.copy()
+        defined, value = self.defined.reshape(-1), self.value.reshape(-1)
+        with np.errstate(invalid="ignore"):
+            numbers = got.reshape(-1).astype(np.float64)
+            error = np.where(defined, np.abs(numbers - value), 0.0)
+        if not np.isfinite(error).all():
+            return self.unlike(got)
+        most, largest = error / low, float((error / unit).max())
+        (places,) = np.nonzero(most > largest)
+        places = places[np.argsort(-most[places])]
+        for near in (places[:_FIRST], places[_FIRST:]):
+            near = near[most[near] > largest]
+            unit[near] = bounded.exact(near)
+            largest = max(largest, float((error[near] / unit[near]).max(initial=0.0)))
+        at = np.flatnonzero(defined)
+        return DifferingElements(at, numbers[at], value[at], unit[at])
+
+    def unit_at(self, place: int) -> float:
+        """The unit of a defined element, by its index in the flat output."""
+        if self._bounded is None:
+            return float(self.units.flat[place])
+        return float(self._bounded.exact(np.array([place]))[0])
+
+    @property
+    def _bounded(self) -> BoundedOutput | None:
+        in_loop = self.past_error is not None
+        return None if in_loop or "units" in vars(self) else self.reference.bounded
 
 
 def _bits_of(array: Array) -> Array:

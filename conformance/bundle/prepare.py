@@ -33,7 +33,7 @@ from conformance.operator.call import Call, GraphCall
 from conformance.operator.readings import ReadingName
 from conformance.operator.tensors import Step
 from conformance.oracle import OracleError, Reference
-from conformance.oracle.tolerance import PastErrors, budgets, past_errors
+from conformance.oracle.tolerance import PastErrors, past_errors
 
 #: The expectation for each output, for each step.
 ExpectedSteps = tuple[dict[str, Expected], ...]
@@ -212,12 +212,8 @@ def computed_steps(script: Script) -> ComputedSteps:
             references = script.compute(answers.inputs[-1])
         except OracleError as error:
             return answers._replace(unjudged=str(error).removesuffix("."))
-        units = budgets(references, past_error)
         answers.steps.append(
-            {
-                name: Expected(name, reference, units[name], past_error)
-                for name, reference in references.items()
-            }
+            {name: Expected(name, reference, past_error) for name, reference in references.items()}
         )
     return answers
 

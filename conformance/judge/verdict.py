@@ -292,10 +292,13 @@ def compare(
     if not want.defined_count:
         return None
     # All other elements are copies, which are usually exact and need no figures.
-    found = want.unlike(got)
+    found = want.worst(got)
+    each = shares(found.got, found.value, found.unit, target_class)
+    if not each.max(initial=0.0) <= 1:  # a map needs the shares of all elements
+        found = want.unlike(got)
+        each = shares(found.got, found.value, found.unit, target_class)
     share = absolute = relative = 0.0
     if found.at.size:
-        each = shares(found.got, found.value, found.unit, target_class)
         with np.errstate(all="ignore"):
             errors = np.abs(found.got - found.value)
             errors[np.isnan(errors)] = math.inf
@@ -320,7 +323,7 @@ def compare(
         want=float(want.value.flat[place]),
         absolute=absolute,
         relative=relative,
-        budget=CONSTANTS[target_class] * float(want.unit.flat[place]),
+        budget=CONSTANTS[target_class] * want.unit_at(place),
         share=share,
         needed=share * CONSTANTS[target_class],
         compared=want.defined_count,

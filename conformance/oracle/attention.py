@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, Literal
 
 import numpy as np
@@ -103,21 +105,26 @@ Watched = Literal["masked", "nothing"]
 Hiding = Literal["no token", "padding", "causal", "window"]
 
 
+#: Queries: consecutive ones, or their indices in order.
+Rows = slice | Int
 #: All queries of a call.
 ALL: Final = slice(None)
 
 
-def hidden_keys(call: OracleCall, rows: slice = ALL) -> Iterator[tuple[Hiding, Bool]]:
+def hidden_keys(
+    call: OracleCall, batch: slice = ALL, rows: Rows = ALL, keys: slice = ALL
+) -> Iterator[tuple[Hiding, Bool]]:
     """The keys that the lengths and masks hide from a query, rule by rule.
 
-    Each array broadcasts to [B, S, T], with S the number of the queries in ``rows``. Let i be the
-    place of the query in its sequence and j that of the key. Then the key must exist (j < length),
-    must not be later than the query (j <= i, unless causal is 0), and must be in the window (i - w
-    < j: the w keys up to and including the query's own). Padding attends to nothing.
+    Each array broadcasts to [B, S, T], with the sequences in ``batch``, the queries in ``rows`` and
+    the ``keys``. Let i be the place of the query in its sequence and j that of the key. Then the
+    key must exist (j < length), must not be later than the query (j <= i, unless causal is 0), and
+    must be in the window (i - w < j: the w keys up to and including the query's own). Padding
+    attends to nothing.
     """
-    i = _places(call, rows)[:, :, None]
-    j = np.arange(call.total)[None, None, :]
-    length = call.lengths[:, None, None]
+    i = _places(call, rows)[batch, :, None]
+    j = np.arange(call.total)[None, None, keys]
+    length = call.lengths[batch, None, None]
     yield "padding", i >= length
     yield "no token", j >= length
     if call.causal:
@@ -126,15 +133,7 @@ def hidden_keys(call: OracleCall, rows: slice = ALL) -> Iterator[tuple[Hiding, B
         yield "window", j <= i - call.window
 
 
-def visible_keys(call: OracleCall, rows: slice = ALL) -> Bool:
-    """Return [B, S, T]: whether a query may attend to a key, by the lengths and masks alone."""
-    visible = np.ones((*_places(call, rows).shape, call.total), bool)
-    for _, hidden in hidden_keys(call, rows):
-        visible &= ~hidden
-    return visible
-
-
-def _places(call: OracleCall, rows: slice) -> Int:
+def _places(call: OracleCall, rows: Rows = ALL) -> Int:
     """Return [B, S]: the place of each query in its sequence."""
     places: Int = call.query_starts[:, None] + np.arange(call.sequence_length)[rows]
     return places
@@ -160,78 +159,151 @@ def softmax(logits: Float, sink: Float | None) -> tuple[Float, Float]:
     return weights, sink_weight / total
 
 
-def attend(call: OracleCall, query: Rotated, cache: Cache, rows: slice = ALL) -> Attention:
-    """Compute the attention of a call from its rotated queries and its caches.
+@dataclass(frozen=True, eq=False)
+class AttentionInputs:
+    """What the attention of any part of a call is computed from; sizes as in `Attention`."""
 
-    ``rows`` are the queries of the result; each is computed independently of the others.
+    call: OracleCall
+    query: Float
+    query_magnitude: Float
+    computable: Bool
+    """[B, K, G, S]: queries with numbers that a kernel can compute with, and no padding."""
+    keys: Tokens
+    values: Tokens
+    clean: Bool
+    """[B, K, T]: keys and values with numbers that a kernel can compute with."""
+    unmasked: Bool
+    """[B, K, G or 1, S or 1]: whether the numbers that no mask hides are all there are: keys,
+    values, biases, and rows that hold no token."""
+    bias: Float | None
+    """[B, K, G, S, T]"""
+    sink: Float | None
 
-    logits = softcap * tanh(scale * q.k / softcap) + attention_bias. The sink is not scaled, capped
-    or biased. A row that attends to a NaN, an infinity or a number that may overflow is undefined.
-    A row for which a mask hides such a number of its own sequence and key/value head is undefined,
-    too, but it is watched. An attention_bias or a sink of -inf does not make a row undefined: it
-    removes the key or sink.
-    """
+    @cached_property
+    def most_product(self) -> float:
+        """No product of a query and a key is larger."""
+        most = (float(np.abs(x).max(initial=0.0)) for x in (self.query, self.keys.value))
+        return math.prod(most) * int(self.query.shape[-1])
+
+    def keys_of(self, batch: int, rows: Rows) -> slice:
+        """The keys that one of a sequence's queries may attend to, from the first to the last.
+
+        They are all if products with others may overflow, which matters, too.
+        """
+        call = self.call
+        if not self.most_product <= LARGEST_FLOAT32:
+            return ALL
+        length = int(call.lengths[batch])
+        places = _places(call, rows)[batch]
+        places = places[places < length]
+        if not places.size:
+            return slice(0)
+        first = 0 if call.window is None else max(0, int(places[0]) - call.window + 1)
+        return slice(first, min(length, int(places[-1]) + 1) if call.causal else length)
+
+    def attention(
+        self, batch: slice = ALL, heads: slice = ALL, rows: Rows = ALL, keys: slice = ALL
+    ) -> Attention:
+        """The attention of a part of the call: slices of B, K, S and T.
+
+        Keys that are left out must be hidden from all queries of the part, see `keys_of`.
+
+        logits = softcap * tanh(scale * q.k / softcap) + attention_bias. The sink is not scaled,
+        capped or biased. A row that attends to a NaN, an infinity or a number that may overflow is
+        undefined. A row for which a mask hides such a number of its own sequence and key/value head
+        is undefined, too, but it is watched. An attention_bias or a sink of -inf does not make a
+        row undefined: it removes the key or sink.
+        """
+        call = self.call
+        of_rows = np.s_[batch, heads, :, rows]
+        q, k = self.query[of_rows], self.keys.part(batch, heads, keys)
+        v = self.values.part(batch, heads, keys)
+        bias = None if self.bias is None else self.bias[batch, heads, :, rows, keys]
+        clean = self.clean[batch, heads, None, None, keys]
+        unmasked = np.broadcast_to(self.unmasked, self.computable.shape)[of_rows]
+
+        products = q @ k.value[:, :, None].swapaxes(-1, -2)
+        scores = call.scale * products
+        capped = scores
+        if call.softcap:
+            capped = scores / call.softcap
+            np.tanh(capped, out=capped)
+            capped *= call.softcap
+        visible = np.ones((*q.shape[:1], q.shape[3], k.value.shape[2]), bool)
+        for _, hidden in hidden_keys(call, batch, rows, keys):
+            visible &= ~hidden
+        attending = mask = visible[:, None, None]
+        logits = np.where(mask, capped, -np.inf)
+        if bias is not None:
+            logits += np.where(bias < np.inf, bias, 0.0)
+            clean = clean & (bias < np.inf)
+            attending = mask & ~np.isneginf(bias)
+        most = max(products.max(initial=0.0), -products.min(initial=0.0))
+        if not most <= LARGEST_FLOAT32:  # nor NaN, where an infinity was added to its opposite
+            clean = clean & (np.abs(products) <= LARGEST_FLOAT32)
+            unmasked = unmasked & np.all(clean, axis=-1)
+        computable = self.computable[of_rows]
+        if not clean.all():
+            computable = computable & np.all(clean | ~attending, axis=-1)
+        sink = self.sink
+        if sink is not None:
+            sink = sink[heads] if sink.ndim == 2 else sink[batch, heads]
+        of_sink = None if sink is None else sink[..., None]
+        probabilities, sink_probability = softmax(logits, of_sink)
+        some = (probabilities.max(axis=-1, initial=0.0) > 0.0) | (sink_probability > 0.0)
+        return Attention(
+            query=q,
+            query_magnitude=self.query_magnitude[of_rows],
+            query_normed=call.q_norm is not None,
+            keys=k,
+            values=v,
+            visible=visible,
+            scale=call.scale,
+            softcap=call.softcap,
+            scores=scores,
+            capped=capped,
+            logits=logits,
+            sink=sink,
+            probabilities=probabilities,
+            sink_probability=sink_probability,
+            output=probabilities @ v.value[:, :, None],
+            defined=computable & some & unmasked,
+            watched={"masked": computable & some & ~unmasked, "nothing": computable & ~some},
+            prompts=call.prompts[batch],
+        )
+
+
+def attention_inputs(call: OracleCall, query: Rotated, cache: Cache) -> AttentionInputs:
+    """What the attention of a call is computed from, by its rotated queries and its caches."""
     _, kv_num_heads, _, head_size = cache.key.value.shape
     group = call.num_heads // kv_num_heads
-    real = _places(call, rows) < call.lengths[:, None]
+    real = _places(call) < call.lengths[:, None]
     grouped = (*real.shape, kv_num_heads, group, head_size)
 
     def as_groups(heads: Float) -> Float:
-        kept: Float = np.where(real[:, :, None, None], heads[:, rows], 0.0)
+        kept: Float = np.where(real[:, :, None, None], heads, 0.0)
         return kept.reshape(grouped).transpose(0, 2, 3, 1, 4)
 
     q, finite_query = _finite(as_groups(query.value))
     keys, finite_key = _finite_tokens(cache.key)
     values, finite_value = _finite_tokens(cache.value)
-    k, v = keys.value, values.value
-
-    products = q @ k[:, :, None].swapaxes(-1, -2)
-    scores = call.scale * products
-    capped = scores
-    if call.softcap:
-        capped = scores / call.softcap
-        np.tanh(capped, out=capped)
-        capped *= call.softcap
-    visible = visible_keys(call, rows)
-    mask = visible[:, None, None]
-    bias = _grouped_bias(call, kv_num_heads, rows)
-    logits = np.where(mask, capped, -np.inf)
-    logits += np.where(bias < np.inf, bias, 0.0)
-    clean = (finite_key & finite_value & _fits(call, keys))[:, :, None, None, :]
-    clean = clean & (bias < np.inf)
-    most = max(products.max(initial=0.0), -products.min(initial=0.0))
-    if not most <= LARGEST_FLOAT32:  # nor NaN, where an infinity was added to its opposite
-        clean = clean & (np.abs(products) <= LARGEST_FLOAT32)
-    attending = mask & ~np.isneginf(bias)
+    clean = finite_key & finite_value & _fits(call, keys)
     computable = finite_query & np.all(Storage.of(call.dtype).holds(q), axis=-1)
-    computable = computable & np.all(clean | ~attending, axis=-1) & real[:, None, None, :]
-    sink = call.sink
+    computable = computable & real[:, None, None, :]
+    unmasked = (np.all(clean, axis=-1) & cache.unused_finite)[:, :, None, None]
+    bias, sink = call.bias, call.sink
+    if bias is not None:
+        heads = (1, 1) if bias.shape[1] == 1 else (kv_num_heads, group)
+        bias = bias.reshape(len(bias), *heads, *bias.shape[2:])
+        unmasked = unmasked & np.all(bias < np.inf, axis=-1)
+        bias = np.broadcast_to(bias, (*computable.shape, call.total))
     if sink is not None:
         sink = sink.reshape(*sink.shape[:-1], kv_num_heads, group)
         computable = computable & (sink < np.inf)[..., None]
         sink = np.where(sink < np.inf, sink, 0.0)
-    probabilities, sink_probability = softmax(logits, None if sink is None else sink[..., None])
-    some = (probabilities.max(axis=-1, initial=0.0) > 0.0) | (sink_probability > 0.0)
-    unmasked = np.all(clean, axis=-1) & cache.unused_finite[:, :, None, None]
-    return Attention(
-        query=q,
-        query_magnitude=_finite(as_groups(query.magnitude))[0],
-        query_normed=call.q_norm is not None,
-        keys=keys,
-        values=values,
-        visible=visible,
-        scale=call.scale,
-        softcap=call.softcap,
-        scores=scores,
-        capped=capped,
-        logits=logits,
-        sink=sink,
-        probabilities=probabilities,
-        sink_probability=sink_probability,
-        output=probabilities @ v[:, :, None],
-        defined=computable & some & unmasked,
-        watched={"masked": computable & some & ~unmasked, "nothing": computable & ~some},
-        prompts=call.prompts,
+    magnitude, _ = _finite(as_groups(query.magnitude))
+    return AttentionInputs(
+        call, q, magnitude, computable, keys, values, clean, unmasked, bias, sink
     )
 
 
@@ -252,16 +324,6 @@ def _finite_tokens(tokens: Tokens) -> tuple[Tokens, Bool]:
     magnitude, _ = _finite(tokens.magnitude)
     kept = replace(tokens, value=value, exact=exact, magnitude=magnitude)
     return kept, finite & finite_exact
-
-
-def _grouped_bias(call: OracleCall, kv_num_heads: int, rows: slice) -> Float:
-    """Return attention_bias in a shape that broadcasts to [B, K, G, S, T]; zeros without one."""
-    if call.bias is None:
-        return np.zeros((1, 1, 1, 1, 1))
-    batch_size, num_heads = call.bias.shape[:2]
-    heads = (1, 1) if num_heads == 1 else (kv_num_heads, num_heads // kv_num_heads)
-    bias = call.bias[:, :, rows]
-    return bias.reshape(batch_size, *heads, *bias.shape[2:])
 
 
 def _fits(call: OracleCall, key: Tokens) -> Bool:

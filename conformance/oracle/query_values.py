@@ -23,7 +23,7 @@ Steps = dict[str, Float]
 def why_hidden(call: OracleCall, batch: int, token: int, logits: Float) -> list[Hidden]:
     """Why a query with these ``logits`` [T] does not attend to each of the keys; "" if it does."""
     found: list[Hidden] = ["bias" if logit == -np.inf else "" for logit in logits]
-    rules = hidden_keys(call, slice(token, token + 1))
+    rules = hidden_keys(call, rows=slice(token, token + 1))
     for rule, hidden in reversed([*rules]):  # of several rules, the first is told
         there = np.broadcast_to(hidden, (call.batch_size, 1, call.total))[batch, 0]
         found = [rule if at else why for at, why in zip(there, found, strict=True)]

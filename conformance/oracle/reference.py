@@ -10,7 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from conformance.operator.readings import ReadingName
-from conformance.oracle.attention import Attention, Watched, attend
+from conformance.oracle.attention import Attention, AttentionInputs, Watched, attention_inputs
+from conformance.oracle.block_pass import BoundedOutput, output_in_blocks
 from conformance.oracle.cache import Cache, Tokens, build_cache, present_places
 from conformance.oracle.errors import OracleError
 from conformance.oracle.numbers import Bool, Float, Storage
@@ -34,7 +35,8 @@ class Reference:
     elements are 0 in ``value``. ``dtype`` is the dtype that the runtime must return. The other
     fields are for the error model: ``work`` holds the intermediate results of the call;
     ``qk_output`` is 1 for logits and 2 for probabilities; ``tokens`` holds the rows of a
-    present before they are stored in the tensor's format.
+    present before they are stored in the tensor's format. ``bounded`` has
+    bounds of the unit budget for a past without errors; None if they are not known.
     """
 
     value: Float
@@ -45,6 +47,7 @@ class Reference:
     qk_output: int = 0
     tokens: Tokens | None = None
     unit: Float | None = None
+    bounded: BoundedOutput | None = None
 
     @property
     def computed(self) -> Bool:
@@ -61,6 +64,8 @@ class Reference:
 #: Scores that are held at once, one for each query, key and query head, with about 80 bytes each.
 #: A call with more of them is large.
 MAX_AT_ONCE: Final = 1 << 23
+#: Products of elements of queries and keys from which on an output is computed in blocks.
+_LEAST_PRODUCTS: Final = 1 << 21
 #: Scores of a block of queries of a large call.
 _BLOCK: Final = 1 << 20
 
@@ -88,14 +93,25 @@ class Computation:
         return self._of_query * self.call.sequence_length > MAX_AT_ONCE
 
     @property
+    def has_many_products(self) -> bool:
+        """Whether one pass over blocks is faster than the attention as a whole."""
+        scores = self._of_query * self.call.sequence_length
+        return scores * self.call.head_size >= _LEAST_PRODUCTS
+
+    @property
     def _of_query(self) -> int:
         """The number of scores of one query, in all heads of all sequences."""
         return self.call.batch_size * self.call.num_heads * self.call.total
 
     @cached_property
+    def inputs(self) -> AttentionInputs:
+        """What the attention of any of its queries is computed from."""
+        return attention_inputs(self.call, self.query, self.cache)
+
+    @cached_property
     def attention(self) -> Attention:
         """The attention of all queries; of a large call, take `blocks` or `block_of`."""
-        return attend(self.call, self.query, self.cache)
+        return self.inputs.attention()
 
     def blocks(self) -> Iterator[Attention]:
         """The attention of all queries, in consecutive blocks: one, unless the call is large."""
@@ -118,7 +134,7 @@ class Computation:
         return max(1, _BLOCK // self._of_query)
 
     def _block(self, start: int) -> Attention:
-        return attend(self.call, self.query, self.cache, slice(start, start + self._rows))
+        return self.inputs.attention(rows=slice(start, start + self._rows))
 
 
 def compute(
@@ -197,8 +213,9 @@ def reference(
 def outputs_of(work: Computation, outputs: Collection[str]) -> dict[str, Reference]:
     """Return the references of these outputs of a computed call, in the operator's order."""
     call, cache = work.call, work.cache
+    in_blocks = work.has_many_products and "output_qk" not in outputs
     makers: dict[str, Callable[[], Reference]] = {
-        "output": lambda: _of_blocks(work, _output, axis=1),
+        "output": lambda: _bounded(work) if in_blocks else _of_blocks(work, _output, axis=1),
         "present_key": lambda: _present(call, cache.key),
         "present_value": lambda: _present(call, cache.value),
         "output_qk": lambda: _of_blocks(work, _output_qk, axis=2),
@@ -229,7 +246,12 @@ def _of_blocks(
     )
 
 
-def _output(call: OracleCall, attention: Attention) -> Reference:
+def _bounded(work: Computation) -> Reference:
+    made = output_in_blocks(work.inputs)
+    return replace(_output(work.call, made), bounded=made)
+
+
+def _output(call: OracleCall, attention: Attention | BoundedOutput) -> Reference:
     """Return output [B, S, N * D]: the heads of a token side by side."""
     queries = attention.output.shape[3]
     shape = (call.batch_size, queries, call.num_heads * call.head_size)
@@ -243,7 +265,10 @@ def _output(call: OracleCall, attention: Attention) -> Reference:
 
 
 def _of_attention(
-    call: OracleCall, attention: Attention, value: Float, elements: Callable[[Bool], Bool]
+    call: OracleCall,
+    attention: Attention | BoundedOutput,
+    value: Float,
+    elements: Callable[[Bool], Bool],
 ) -> Reference:
     """Return an output; ``elements`` maps a mask of rows [B, K, G, S] to the output's elements."""
     defined = elements(attention.defined)

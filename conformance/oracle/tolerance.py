@@ -11,12 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from conformance.oracle import Attention, Reference, Tokens
+from conformance.oracle.attention import Attention
+from conformance.oracle.cache import Tokens
 from conformance.oracle.numbers import LARGEST_FLOAT32, Bool, Float, Storage
+
+if TYPE_CHECKING:
+    from conformance.oracle.reference import Reference
 
 TargetClass = Literal["cpu", "gpu"]
 
@@ -60,17 +64,11 @@ class PastErrors:
 def budgets(
     references: Mapping[str, Reference], past: PastErrors | None = None
 ) -> dict[str, Float]:
-    """Return the unit budget of each output: absolute errors in float64, without the factor K.
+    """Return the unit budget of each output of one call, see :func:`unit_budget`.
 
-    A budget of 0 requires the exact value; copies of inputs have it. The budget of an undefined
-    element has no meaning. NaN means that an element cannot be judged, which happens to a packed
-    byte if its high half may be either of two codes.
-
-    Args:
-        references: the outputs of one call.
-        past: in a loop, the errors that :func:`past_errors` gave for the call before.
+    ``past``: in a loop, the errors that :func:`past_errors` gave for the call before.
     """
-    return {name: _budget(name, reference, past) for name, reference in references.items()}
+    return {name: unit_budget(name, reference, past) for name, reference in references.items()}
 
 
 def past_errors(references: Mapping[str, Reference], past: PastErrors | None) -> PastErrors | None:
@@ -93,13 +91,19 @@ def arithmetic_budget(name: str, reference: Reference, past: PastErrors | None =
     """
     arithmetic = np.dtype(np.float32)
     if name != "output" or reference.dtype == arithmetic:
-        return _budget(name, reference, past)
+        return unit_budget(name, reference, past)
     storage = Storage.of(reference.dtype)
     inside = _of_blocks(reference, 1, lambda attention: output_budget(attention, arithmetic, past))
     return inside + storage.unit * np.abs(reference.value) + floor_of(storage)
 
 
-def _budget(name: str, reference: Reference, past: PastErrors | None) -> Float:
+def unit_budget(name: str, reference: Reference, past: PastErrors | None) -> Float:
+    """Return the unit budget of an output: absolute errors in float64, without the factor K.
+
+    A budget of 0 requires the exact value; copies of inputs have it. The budget of an undefined
+    element has no meaning. NaN means that an element cannot be judged, which happens to a packed
+    byte if its high half may be either of two codes.
+    """
     if reference.unit is not None:
         return reference.unit
     if reference.tokens is not None:
@@ -335,20 +339,39 @@ def output_budget(
     attention: Attention, dtype: np.dtype[Any], past: PastErrors | None = None
 ) -> Float:
     """Return the unit budget of an output, [B, S, K, G, D]."""
-    storage = Storage.of(dtype)
     key_error, value_error = _key_error(attention, past), _value_error(attention, past)
-    total: Float = storage.unit * np.abs(attention.output) + floor_of(storage)
+    total = np.empty_like(attention.output)
     for (b, heads, rows, keys), part in _parts(attention):
-        errors = weight_error(part, logit_error(part, dtype, key_error[b, heads, keys]))
-        sink_errors = sink_error(part)
-        magnitudes = np.abs(part.value)[:, :, None]
-        from_sums = (_sum_error(part, storage) + FLUSH * _seen(part)) @ magnitudes
-        total[b, heads, :, rows] += _moved_by(part, errors, sink_errors) + from_sums
-        of_values = value_error[b, heads, keys]
-        if of_values.any():
-            weights = _largest_weights(part, errors, sink_errors)
-            total[b, heads, :, rows] += weights @ of_values[:, :, None]
+        rest, gain, sink_gain = budget_and_gains(
+            part, dtype, key_error[b, heads, keys], value_error[b, heads, keys]
+        )
+        total[b, heads, :, rows] = rest + weighted_distances(part, gain, sink_gain)
     return total.transpose(0, 3, 1, 2, 4)
+
+
+def budget_and_gains(
+    attention: Attention, dtype: np.dtype[Any], key_error: Float, value_error: Float
+) -> tuple[Float, Float, Float]:
+    """Return the unit budget [B, K, G, S, D] but for the errors of logits, and what these move.
+
+    If the errors of the logits are at most e_j, the output moves by at most the sum over keys of
+    gain_j |v_j - o|, where gain_j = p_j (exp(e_j) - 1) / sum_j p_j exp(-e_j), and it never leaves
+    the range of the values attended to. The gains are [B, K, G, S, T] and [B, K, G, S, 1]: a sink
+    is one more key, with the value 0. The errors of keys and values are [B, K, T, D].
+    """
+    storage = Storage.of(dtype)
+    errors = weight_error(attention, logit_error(attention, dtype, key_error))
+    sink_errors = sink_error(attention)
+    magnitudes = np.abs(attention.value)[:, :, None]
+    rest: Float = storage.unit * np.abs(attention.output) + floor_of(storage)
+    rest += (_sum_error(attention, storage) + FLUSH * _seen(attention)) @ magnitudes
+    if value_error.any():
+        rest += _largest_weights(attention, errors, sink_errors) @ value_error[:, :, None]
+    p, sink = attention.probabilities, attention.sink_probability
+    least = _least_sum(attention, errors, sink_errors)
+    gain = p * np.expm1(np.minimum(errors, 60.0)) / least[..., None]
+    sink_gain = sink * np.expm1(np.minimum(sink_errors, 60.0)) / least
+    return rest, gain, sink_gain[..., None]
 
 
 def _key_error(attention: Attention, past: PastErrors | None) -> Float:
@@ -409,20 +432,6 @@ def _top(attention: Attention) -> Float:
     return np.where(np.isfinite(top), top, 0.0)
 
 
-def _moved_by(attention: Attention, logit_errors: Float, sink_errors: Float) -> Float:
-    """Return how far errors of the logits can move the output, [B, K, G, S, D].
-
-    If the errors of the logits are at most e_j, the output moves by at most
-    sum_j p_j (exp(e_j) - 1) |v_j - o| / sum_j p_j exp(-e_j), and never leaves the range of the
-    values attended to. A sink is one more key, with the value 0.
-    """
-    p, sink = attention.probabilities, attention.sink_probability
-    least = _least_sum(attention, logit_errors, sink_errors)
-    gain = p * np.expm1(np.minimum(logit_errors, 60.0)) / least[..., None]
-    sink_gain = sink * np.expm1(np.minimum(sink_errors, 60.0)) / least
-    return _weighted_distances(attention, gain, sink_gain[..., None])
-
-
 def _least_sum(attention: Attention, logit_errors: Float, sink_errors: Float) -> Float:
     """Return sum_j p_j exp(-e_j), including the sink, [B, K, G, S]."""
     p, sink = attention.probabilities, attention.sink_probability
@@ -438,7 +447,7 @@ def _largest_weights(attention: Attention, logit_errors: Float, sink_errors: Flo
     return np.minimum(weights, 1.0)
 
 
-def _weighted_distances(attention: Attention, gain: Float, sink_gain: Float) -> Float:
+def weighted_distances(attention: Attention, gain: Float, sink_gain: Float) -> Float:
     """Return sum_j gain_j |v_j - o|, at most the largest |v_j - o|, [B, K, G, S, D].
 
     |v_j - o| is a tensor [S, T, D] for each head, so rows are processed in blocks of a few MiB.
@@ -457,13 +466,18 @@ def _weighted_distances(attention: Attention, gain: Float, sink_gain: Float) -> 
                 np.abs(distance, out=distance)
                 sums = (gain[rows][..., None, keys_of_rows] @ distance)[..., 0, :]
                 sums += sink_gain[rows] * np.abs(output)
-                if np.any(gain[rows].sum(axis=-1) + sink_gain[rows][..., 0] > 1.0):
+                if may_leave_range(gain[rows], sink_gain[rows]):
                     farthest = _farthest(attended[..., keys_of_rows], distance)
                     if attention.sink is not None:
                         farthest = np.maximum(farthest, np.abs(output))
                     sums = np.minimum(sums, farthest)
                 moved[rows] = sums
     return moved
+
+
+def may_leave_range(gain: Float, sink_gain: Float) -> bool:
+    """Whether :func:`weighted_distances` may be limited by the range of the values."""
+    return bool(np.any(gain.sum(axis=-1, keepdims=True) + sink_gain > 1.0))
 
 
 def _range(marked: Bool) -> slice:
