@@ -56,10 +56,10 @@ class BoundedOutput:
         shape = batch_size, length, kv_num_heads, group, head_size
         batches, rows, heads, members, columns = np.unravel_index(places, shape)
         exact = np.empty(places.shape)
-        number = max(1, _ROWS // group)
-        near = np.stack([batches, heads, rows // number])
-        for batch, head, block in np.unique(near, axis=1).T.tolist():
-            (mine,) = np.nonzero(([batch, head, block] == near.T).all(axis=1))
+        near = np.stack([batches, heads, rows // max(1, _ROWS // group)])
+        blocks, of_block = np.unique(near, axis=1, return_inverse=True)
+        for number, (batch, head, _) in enumerate(blocks.T.tolist()):
+            (mine,) = np.nonzero(of_block.reshape(-1) == number)
             queries, row = np.unique(rows[mine], return_inverse=True)
             at, column = (0, 0, members[mine], row), columns[mine]
             b, h = slice(batch, batch + 1), slice(head, head + 1)
