@@ -140,7 +140,7 @@ def stored_error(tokens: Tokens, past_error: Float | None) -> Float:
     In a quantised cache it is 0, except for numbers so close to a tie that their error may decide
     the rounding: there it is one quantisation step, the scale.
     """
-    new = _range(tokens.past_row < 0)
+    new = rows_between(tokens.past_row < 0)
     if new == slice(0, tokens.past_row.shape[1]):
         error = _new_error(tokens)
     else:  # a long past takes time, and its tokens are copies
@@ -260,7 +260,7 @@ def _parts(attention: Attention) -> Iterator[tuple[tuple[slice, ...], Attention]
     for b in range(batch_size):
         for start in range(0, queries, rows):
             of_rows = slice(start, start + rows)
-            of_keys = _range(attention.visible[b, of_rows])
+            of_keys = rows_between(attention.visible[b, of_rows])
             for head in range(0, kv_num_heads, heads):
                 at = slice(b, b + 1), slice(head, head + heads), of_rows, of_keys
                 yield at, attention.at(*at)
@@ -461,7 +461,7 @@ def weighted_distances(attention: Attention, gain: Float, sink_gain: Float) -> F
                 rows = (b, h, slice(None), slice(start, start + block))
                 output = attention.output[rows]
                 attended: Bool = np.isfinite(attention.logits[rows])
-                keys_of_rows = _range(attended)
+                keys_of_rows = rows_between(attended)
                 distance = attention.value[b, h, keys_of_rows] - output[..., None, :]
                 np.abs(distance, out=distance)
                 sums = (gain[rows][..., None, keys_of_rows] @ distance)[..., 0, :]
@@ -480,7 +480,7 @@ def may_leave_range(gain: Float, sink_gain: Float) -> bool:
     return bool(np.any(gain.sum(axis=-1, keepdims=True) + sink_gain > 1.0))
 
 
-def _range(marked: Bool) -> slice:
+def rows_between(marked: Bool) -> slice:
     """The slice from the first to the last token that is marked in any row of [..., rows, T]."""
     at = np.flatnonzero(marked.any(axis=tuple(range(marked.ndim - 1))))
     return slice(at[0], at[-1] + 1) if at.size else slice(0)

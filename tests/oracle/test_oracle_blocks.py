@@ -14,10 +14,10 @@ from conformance.bundle.effects import effects_of_step
 from conformance.bundle.expected import Expected
 from conformance.bundle.script import script_of
 from conformance.operator.call import Call, checked_call
-from conformance.oracle import Reference
+from conformance.oracle import Reference, block_pass
 from conformance.oracle.query_values import why_hidden
 from conformance.oracle.reference import MAX_AT_ONCE, Computation, compute
-from conformance.oracle.tolerance import arithmetic_budget, budgets, past_errors
+from conformance.oracle.tolerance import arithmetic_budget, budgets, past_errors, shares
 
 TABLES = tables(__file__)
 
@@ -104,3 +104,37 @@ def test_a_large_call_takes_little_memory_and_has_no_effects() -> None:
     assert why_hidden(found.call, 0, 3000, logits)[3000:3002] == ["", "causal"]
     expected = {name: Expected(name, one, units[name]) for name, one in references.items()}
     assert effects_of_step(inputs, attributes, expected) == {}
+
+
+@pytest.mark.parametrize("fields", CALLS.values(), ids=CALLS)
+def test_the_worst_element_is_found_by_bounds_of_the_budgets(
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is off, the largest share and its place are those of the exact budgets."""
+    call = checked_call({**fields, "qk_output": None} if fields.get("qk_output") else fields)
+    whole = references_of(call, monkeypatch, 0)["output"]
+    monkeypatch.setattr(ORACLE, "_LEAST_PRODUCTS", 1)
+    for name, value in {"_BLOCK": 600, "_ROWS": 3, "_FEW": 1}.items():
+        monkeypatch.setattr(block_pass, name, value)
+    made = references_of(call, monkeypatch, 0)["output"]
+    assert made.bounded is not None
+    np.testing.assert_array_equal(made.defined, whole.defined)
+    np.testing.assert_allclose(made.value, whole.value, rtol=1e-13, atol=1e-14)
+    units = budgets({"output": whole})["output"].reshape(-1)
+    at = np.flatnonzero(whole.defined)
+    assert np.all(made.bounded.low[at] <= units[at] * (1 + 1e-9))
+    assert np.all(made.bounded.high[at] >= units[at] * (1 - 1e-9))
+    np.testing.assert_allclose(made.bounded.exact(at), units[at], rtol=1e-9)
+    random = np.random.RandomState(0)
+    for most in (0.0, 1e-3, 0.9, 1e3):
+        off = most * units * random.uniform(-1, 1, units.shape)
+        got = (whole.value.reshape(-1) + np.nan_to_num(off)).reshape(whole.value.shape)
+        want = Expected("output", made)
+        found, exact = want.worst(got), Expected("output", whole).unlike(got)
+        one, other = (shares(f.got, f.value, f.unit, "cpu") for f in (found, exact))
+        assert one.max() == pytest.approx(other.max(), rel=1e-6, abs=1e-9)
+        if most:
+            assert found.at[one.argmax()] == exact.at[other.argmax()]
+            assert want.unit_at(found.at[one.argmax()]) == pytest.approx(
+                units[found.at[one.argmax()]], rel=1e-9
+            )
