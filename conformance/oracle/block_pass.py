@@ -29,8 +29,8 @@ _BLOCK: Final = 1 << 16
 _ROWS: Final = 64
 #: For fewer queries of a head, the sum itself takes no more time than its bounds.
 _FEW: Final = 8
-#: The share of the sums that roundings in their bounds may reach; a float64 has 16 digits.
-_ROUNDED: Final = 1e-12
+#: The share of the sums that roundings in their bounds may reach, with room to spare.
+_ROUNDED: Final = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
