@@ -27,6 +27,7 @@ FLOOR: Final = "import NumPy, ONNX and pydantic"
 COMMANDS: Final[Mapping[str, Sequence[str | Path]]] = {
     FLOOR: (sys.executable, "-c", "import numpy, onnx, pydantic"),
     "`gqa --help`": (*GQA, "--help"),
+    "`gqa models gemma4`": (*GQA, "models", "gemma4"),
     "`gqa list window`": (*GQA, "list", "window"),
     "`gqa list`": (*GQA, "list"),
     f"`gqa run '{CASE}'`": (*GQA, "run", "--ep", "cpu", CASE),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from conformance.base.paths import data_path
 from conformance.base.target_names import split_adapter
@@ -34,7 +34,7 @@ class Workaround:
     calls: Mapping[str, str] = field(default_factory=dict)
     tried: str = ""
     holds: Mapping[str, str] = field(default_factory=dict)
-    worse: tuple[str, ...] = ()
+    worse: Sequence[str] = ()
 
     @property
     def text(self) -> str:
@@ -53,17 +53,18 @@ class FindingFacts:
 
     depends_on_adapter: bool = False
     from_tokens: int = 0
-    workarounds: tuple[Workaround, ...] = ()
+    workarounds: Sequence[Workaround] = ()
 
 
 @cache
 def finding_facts() -> Mapping[str, FindingFacts]:
     """The entries of all findings that have one, by the link that expectations use."""
-    from pydantic import TypeAdapter  # not where only the constants are needed
-
     data = read_yaml(data_path("docs") / "findings" / "findings.yaml").data
-    entries = TypeAdapter(dict[str, FindingFacts]).validate_python(data)
-    return {f"{PREFIX}{page}.md": facts for page, facts in entries.items()}
+    return {f"{PREFIX}{page}.md": _facts(**entry) for page, entry in data.items()}
+
+
+def _facts(workarounds: Sequence[Mapping[str, Any]] = (), **rest: Any) -> FindingFacts:
+    return FindingFacts(workarounds=[Workaround(**each) for each in workarounds], **rest)
 
 
 def on_software_only(link: str, target: str) -> FindingFacts | None:

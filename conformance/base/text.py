@@ -7,7 +7,6 @@ formulas, comments) are escaped where that format is written.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -85,6 +84,8 @@ def safe_name(name: str) -> str:
     line = visible(name)
     if len(line) <= _LONGEST_NAME:
         return line
+    import hashlib  # loads OpenSSL, and almost no name is long
+
     digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
     return f"{line[:_LONGEST_NAME]}…{digest[:8]}"
 

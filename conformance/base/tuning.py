@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 from collections.abc import Iterator
@@ -43,6 +42,8 @@ def reuse_memory() -> None:
     By default glibc returns every array of 128 kB to the system, which clears each page again for
     the next array: a quarter of the time in which reference values are computed.
     """
+    import ctypes  # commands that compute nothing do without
+
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt  # with glibc's numbers of parameters
         mallopt(-1, 256 << 20)  # M_TRIM_THRESHOLD: so much freed memory stays with the process

@@ -15,8 +15,10 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from conformance.base.interrupts import undisturbed
 from conformance.base.target_names import at_release, split_adapter
 from conformance.base.text import clean, deep_clean
+from conformance.base.tuning import one_thread
 from conformance.base.words import listed, plural
 from conformance.cli.common import BadArgument, Status
 from conformance.cli.console import make_console, plain_table
@@ -264,7 +266,8 @@ _MOST_NAMES: Final = 8
 
 def _print_config(path: Path, known: Models, runtimes: Sequence[str], as_json: bool) -> Status:
     """Print the recorded models that make the calls of a configuration, and the calls of none."""
-    from conformance.model.config.config_calls import read_configuration  # imports onnx
+    with one_thread(), undisturbed():  # it imports NumPy, ONNX and pydantic, as commands do
+        from conformance.model.config.config_calls import read_configuration
 
     model = read_configuration(path)
     matches = [(call, *rows_for(call, known.rows)) for call in model.calls]

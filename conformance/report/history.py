@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from conformance.base.text import clean
-from conformance.results.score import Score
-from conformance.results.table import Table
 from conformance.results.timeline import (
     CHANGE_KINDS,
     UNSTABLE,
@@ -22,6 +20,10 @@ from conformance.results.timeline import (
 )
 from conformance.results.verdicts import verdict_word
 
+if TYPE_CHECKING:
+    from conformance.results.score import Score
+    from conformance.results.table import Table
+
 
 @dataclass(frozen=True)
 class ReleaseRow:
@@ -34,6 +36,8 @@ class ReleaseRow:
 
 def release_rows(joined: Table, history: History) -> list[ReleaseRow]:
     """A row for each release, the oldest first; a release that was not tried has zeros."""
+    from conformance.results.score import Score  # imports pydantic
+
     changed = {kind: history.whole.changed(kind) for kind in CHANGE_KINDS}
     return [
         ReleaseRow(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from conformance.base.findings import on_software_only, workaround
 from conformance.base.paths import data_path
@@ -23,10 +23,12 @@ from conformance.base.target_names import split_adapter
 from conformance.base.versions import release_key
 from conformance.report.history import short, since
 from conformance.report.model_table import DRAWN, USES, WORDS, AnswerKind, kind_in_words
-from conformance.results.records import TargetRecord
 from conformance.results.results_error import ResultsError, cause_of
 from conformance.results.timeline import spans
 from conformance.results.verdicts import Drawn, Verdict
+
+if TYPE_CHECKING:
+    from conformance.results.records import TargetRecord
 
 FORMAT: Final = "gqa-models/1"
 FILE: Final = "recorded/models.json"

@@ -16,14 +16,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import dropwhile, groupby, pairwise
-from typing import Final, Generic, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar, get_args
 
 from conformance.base.target_names import on_adapter, split_version
 from conformance.base.versions import ordered_version, release_key, series_between
-from conformance.operator.features import BY_NAME
-from conformance.results.records import ResultRecord
-from conformance.results.table import Column, Table
 from conformance.results.verdicts import was_tried, worst
+
+if TYPE_CHECKING:
+    from conformance.results.records import ResultRecord
+    from conformance.results.table import Column, Table
 
 #: What marks a release before which nothing is known: it holds since then, or since earlier.
 OR_EARLIER: Final = "≤"
@@ -322,6 +323,8 @@ class History:
         ``features`` has the value of each feature of a case, by its id; cases that it does not
         have are in no group.
         """
+        from conformance.operator.features import BY_NAME  # imports pydantic
+
         found: dict[str, list[CaseHistory]] = {
             f"{name}={value}": [] for name, feature in BY_NAME.items() for value in feature.values
         }

@@ -19,6 +19,12 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux'
 CORES = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
 COUNT = "import os; print('threads:', len(os.listdir('/proc/self/task')), os.environ.get(NAME))"
 CASES = str(data_path("cases") / "softcap.yaml")
+CONFIG = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
+LOOKED_UP = (
+    f"import json; json.dump({CONFIG}, open('config.json', 'w'))\n"
+    "from conformance.cli.commands import gqa\n"
+    "gqa.main(['models', 'config.json'], standalone_mode=False); import numpy"
+)
 SESSION = ["--ep", "cpu", "-q", "--collect-only", "-p", "no:cacheprovider", CASES]
 
 
@@ -27,9 +33,10 @@ SESSION = ["--ep", "cpu", "-q", "--collect-only", "-p", "no:cacheprovider", CASE
     [
         "from conformance.base.tuning import one_thread\nwith one_thread(): import numpy",
         "from conformance.cli.commands import command; command('run'); import numpy",
+        LOOKED_UP,
         f"import pytest; pytest.main({SESSION})",
     ],
-    ids=["with", "gqa", "pytest"],
+    ids=["with", "gqa", "models", "pytest"],
 )
 @pytest.mark.parametrize(("given", "threads"), [(None, 1), ("2", min(2, CORES))])
 def test_numpy_uses_one_thread(tmp_path: Path, start: str, given: str | None, threads: int) -> None:
