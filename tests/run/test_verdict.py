@@ -395,8 +395,7 @@ def test_a_defined_element_beside_undefined_ones_counts() -> None:
 
 
 def expected_of(value: np.ndarray, unit: np.ndarray, dtype: np.dtype[Any]) -> Expected:
-    reference = Reference(value, ~np.isnan(unit), dtype)
-    return Expected("output", reference, np.nan_to_num(unit))
+    return Expected("output", Reference(value, ~np.isnan(unit), dtype, unit=np.nan_to_num(unit)))
 
 
 def _by_all_elements(got: np.ndarray, value: np.ndarray, unit: np.ndarray) -> dict[str, Any]:
