@@ -31,8 +31,8 @@ from conformance.results.same import is_same_case
 from conformance.results.store import Store
 from conformance.results.verdicts import VERDICTS, Verdict
 
-#: The largest uncompressed size of a file that is read into memory, which takes eight to ten times
-#: as much. The results of all cases on one target are 37 MB in 15,500 lines.
+#: The most that a packed file may have if it is read into memory: a small file of a stranger can
+#: stand for any number of bytes. A file that is not packed is as large as it is.
 MOST_BYTES: Final = 1 << 28
 MOST_LINES: Final = 500_000
 MOST_TARGETS: Final = 1_000
@@ -94,9 +94,9 @@ def read(path: Path | str, store: Store | None = None, *, bounded: bool = True) 
     """Read a results file; one whose name ends in ``.xz`` is decompressed.
 
     A file that ends too early is read as far as possible, and its ``problems`` say so. For any
-    other error, `ResultsError` is raised with ``file:line``; so it is for a file that is too large,
-    if it is ``bounded``, and for one that is neither a regular file nor a pipe of this process
-    (``/dev/stdin``). Cases and results are added to ``store``.
+    other error, `ResultsError` is raised with ``file:line``; so it is for a packed file that is too
+    large, if it is ``bounded``, and for one that is neither a regular file nor a pipe of this
+    process (``/dev/stdin``). Cases and results are added to ``store``.
     """
     return doubted(take(Path(path), store or Store(), bounded=bounded))
 
@@ -104,8 +104,8 @@ def read(path: Path | str, store: Store | None = None, *, bounded: bool = True) 
 def take(path: Path, store: Store, *, bounded: bool = False) -> Run:
     """Read a results file and add its content to ``store``.
 
-    Its size is limited only if ``bounded``; its cases are then kept in memory. The ``problems`` say
-    only whether it ends too early. Raises `ResultsError` as `read` does.
+    What a packed file has is limited only if ``bounded``; the cases are then kept in memory. The
+    ``problems`` say only whether it ends too early. Raises `ResultsError` as `read` does.
     """
     problems: list[str] = []
     records = stream(path, problems, bounded=bounded)
@@ -147,13 +147,13 @@ def stream(
     """The lines of a results file and their records, one by one; the first record is a header.
 
     If the file ends too early, a sentence is added to ``problems``. The numbers of lines and bytes
-    are limited only if ``bounded``. Raises `ResultsError` as `read` does.
+    of a packed file are limited if ``bounded``. Raises `ResultsError` as `read` does.
     """
     begun = False
     broken: ResultsError | None = None
     try:
         with unpacking(path) as file:
-            for number, line in enumerate(_lines(path, file, bounded), 1):
+            for number, line in enumerate(_lines(path, file, bounded and path.suffix == ".xz"), 1):
                 if broken is not None:
                     raise broken
                 if line.isspace():
@@ -191,10 +191,9 @@ def _lines(path: Path, file: IO[bytes], bounded: bool) -> Iterator[bytes]:
         size += len(line)
         if len(line) > MOST_BYTES_A_LINE:
             raise ResultsError(f"{path}:{number}: longer than {MOST_BYTES_A_LINE:,} bytes.")
-        if bounded and number > MOST_LINES:
-            raise ResultsError(f"{path}: no results file: it has more than {MOST_LINES:,} lines.")
-        if bounded and size > MOST_BYTES:
-            raise ResultsError(f"{path}: no results file: it has more than {MOST_BYTES:,} bytes.")
+        if bounded and (number > MOST_LINES or size > MOST_BYTES):
+            most = f"{MOST_LINES:,} lines or {MOST_BYTES:,} bytes"
+            raise ResultsError(f"{path}: it has more than {most} unpacked; unpack it first.")
         yield line
 
 
