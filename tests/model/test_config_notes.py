@@ -226,6 +226,16 @@ def test_norms_of_queries_and_keys(
     assert told(notes(model, made, tmp_path)) == ([f"{sentence}."] if sentence else [])
 
 
+def test_a_norm_that_is_written_out_is_not_known(tmp_path: Path) -> None:
+    """A product of two values may be the end of a norm, and no factor."""
+    model = graph_of(usual(layers=1, rotary="op", norm="before"))
+    for node in model.graph.node:
+        if node.op_type == "SimplifiedLayerNormalization" and "_norm" in node.input[1]:
+            node.op_type, node.input[1] = "Mul", node.input[0]
+    made = config(model_type="qwen3", hidden_size=32, num_hidden_layers=1)
+    assert told(notes(model, made, tmp_path)) == []
+
+
 def test_a_family_in_braces_is_a_name_like_others(tmp_path: Path) -> None:
     made = told(notes(GRAPHS["heads of 8"], config(model_type="{layers} {}"), tmp_path))
     assert made[0] == "config.json has a kv_num_heads of 2, and layers 0–1 have 1."

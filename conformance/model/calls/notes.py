@@ -175,10 +175,10 @@ class _Compared:
         yield from self._on_window(windows)
         for name, wanted, has in self._numbers(tables):
             if wanted is not None and not isclose(has, wanted, rel_tol=1e-3):
-                but = ", unless the graph multiplies queries before" if name == "scale" else ""
-                is_of = f"config.json has a {name} of {wanted:g}"
+                is_of, but = f"config.json has a {name} of {wanted:g}", ""
                 if name == "scale":
                     is_of = f"By config.json, the scale is {wanted:g}"
+                    but = ", unless the graph multiplies queries before"
                 yield f"{is_of}, and {{layers}} {{have}} {has:.6g}{but}."
         yield from self._on_source()
         yield from self._on_family()
@@ -205,9 +205,10 @@ class _Compared:
         yield "kv_num_heads", None if is_repeated else kv_heads, fields["kv_num_heads"]
         yield "head_size", expected.head_size, fields["head_size"]
         yield "softcap", expected.softcap, fields.get("softcap") or 0.0
-        # A norm, or the scaling of rotary positions, often takes the scale over.
-        scaled = expected.scale is None and expected.rotation and expected.rotation.scaling
-        elsewhere = fields.get("qk_norm") or self.how.scaled or scaled
+        elsewhere = fields.get("qk_norm") or self.how.scaled  # a norm often takes the scale over
+        if expected.scale is None:  # so does the scaling of rotary positions, if nothing is set
+            scaled = expected.rotation and expected.rotation.scaling
+            elsewhere = elsewhere or self.how.scaled is None or scaled
         is_told = not elsewhere and expected.scale_is_known
         yield "scale", (expected.scale or self._plain_scale) if is_told else None, self._scale
         if (width := self._width(tables)) and self.how.rotates and not is_still(tables):

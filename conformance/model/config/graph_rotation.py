@@ -30,9 +30,11 @@ _KINDS: Final = {
     **dict.fromkeys(("RMSNormalization", "LpNormalization"), "norm"),
     "RotaryEmbedding": "rotary", "Mul": "scaled", "Div": "scaled", "Add": "bias",
 }  # fmt: skip
-#: What a rotation is written with that is not the operator, and what its cosines and sines are.
+#: What a rotation is written with that is not the operator (of some, the first input is the value),
+#: and what its cosines and sines are.
 _SUMS: Final = frozenset(("Add", "Sub", "Concat"))
-_BY_HAND: Final = frozenset((*_SUMS, "Mul", "Neg", "Slice", *_PASSING))
+_FIRST_ONLY: Final = frozenset((*_PASSING, "Slice", "Neg"))
+_BY_HAND: Final = frozenset((*_SUMS, "Mul", *_FIRST_ONLY))
 _ANGLES: Final = frozenset(("Cos", "Sin", "Gather"))
 _PRODUCTS: Final = frozenset(("MatMul", "MatMulNBits", "Gemm", "FusedMatMul", "MatMulBnb4"))
 
@@ -108,7 +110,10 @@ class RotationReader:
         order = orders[0]
         late = "rotary" in order and "norm" in order[order.index("rotary") :]
         norm = "" if "norm" not in order else "after" if late else "before"
-        scaled = any(kind == "scaled" for path in paths for kind, _ in path or ())
+        steps = [step for path in paths for step in path or ()]
+        scaled: bool | None = any(kind == "scaled" for kind, _ in steps)
+        if any(made.op_type in _SUMS for kind, made in steps if kind == "rotary"):
+            scaled = scaled or None  # among the products of a rotation, a factor is not looked for
         return Preparation("rotary" in order, interleaved, tables, norm, scaled)
 
     def _path(self, name: str) -> _Path | None:
@@ -124,7 +129,9 @@ class RotationReader:
             kind = _KINDS.get(node.op_type)
             if node.op_type in _SUMS and len(data) > 1:
                 kind, data = "rotary", self._rotated_by_hand(name)
-            if kind is None or (kind in ("bias", "scaled", "rotary") and not data):
+                if not data:
+                    return None
+            if kind is None or (kind in ("bias", "scaled") and len(data) != 1):
                 return None
             path.append((kind, node))
             name = data[0] if data else ""
@@ -136,16 +143,15 @@ class RotationReader:
         while left:
             value = left.pop()
             node = self._model.makers.get(value)
-            if node is None or node.op_type not in _BY_HAND:
-                is_angle = node is not None and node.op_type in _ANGLES
-                angles += is_angle
-                if not is_angle:
-                    rotated.add(value)
-                continue
-            number = 2 if node.op_type == "Mul" else None if node.op_type in _SUMS else 1
-            inputs = {each for each in node.input[:number] if each not in self._fixed} - seen
-            left += inputs
-            seen |= inputs
+            if node is not None and node.op_type in _ANGLES:
+                angles += 1
+            elif node is None or node.op_type not in _BY_HAND:
+                rotated.add(value)
+            else:
+                number = 1 if node.op_type in _FIRST_ONLY else None
+                inputs = {each for each in node.input[:number] if each not in self._fixed} - seen
+                left += inputs
+                seen |= inputs
         return [*rotated] if len(rotated) == 1 and angles else []
 
     def tables(self, names: tuple[str, str] | None) -> list[RotaryTables]:
