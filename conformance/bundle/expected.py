@@ -112,10 +112,9 @@ class Expected:
     @cached_property
     def _inexact(self) -> Array:
         """A flat mask of the defined elements that have to be compared even in an exact copy."""
-        tokens, made = self.reference.tokens, slice(None)
+        tokens, at = self.reference.tokens, (slice(None),) * self.value.ndim
         if tokens is not None and self.past_error is None:  # copies of the past are exact
-            made = rows_between(tokens.past_row < 0)
-        at = np.s_[:, :, made] if tokens is not None else np.s_[...]
+            at = (*at[:2], rows_between(tokens.past_row < 0), *at[3:])
         exact = self.rounded[at].astype(np.float64) == self.value[at]
         mask = np.zeros(self.shape, bool)
         mask[at] = ((self.units[at] != 0) | ~exact) & self.defined[at]

@@ -95,14 +95,14 @@ def run_sequence(
     given, states = program.arrays(run), program.interface.states
     states = {past: present for past, present in states.items() if past in program.skeleton.inputs}
     share = {states[past]: past for past in run.buffers if run.share and past in states}
+    # The caches of all calls of one run come back, and there is a limit to what may.
+    size = sum(array.nbytes for name, array in given[0].items() if name in states)
+    most = max(1, _MOST_BYTES // 2 // max(size, 1))
     done: list[NamedArrays] = []
     while len(done) < len(run.calls):
         start = len(done)
         changes = (n for n in range(start + 1, len(run.calls)) if _is_changed(program, run, n))
-        # The caches of all calls of one run come back, and there is a limit to what may.
-        size = sum(array.nbytes for name, array in given[0].items() if name in states)
-        most = start + max(1, _MOST_BYTES // 2 // max(size, 1))
-        end = min(most, next(changes, len(run.calls)))
+        end = min(start + most, next(changes, len(run.calls)))
         inputs = given[start:end]
         if start:
             before, call = done[-1], run.calls[start]
