@@ -36,6 +36,7 @@ from conformance.expectations.read import load_expectations, load_pinned
 from conformance.harness.runner import RunnerFailed
 from conformance.report.terminal import tell, tell_trouble
 from conformance.results.causes import kind_of
+from conformance.results.descriptions import case_record
 from conformance.results.growth import growth_texts
 from conformance.results.instability import instability_lines
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
@@ -43,7 +44,6 @@ from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import flaky_text, was_tried
 from conformance.run.assessment import Assessed
 from conformance.run.engine import PlanRun
-from conformance.run.recording import case_record
 from conformance.run.target import DescribedTarget, Plan, target_plans
 from conformance.targets.catalogue import OptionValues, TargetError, run_options
 from conformance.targets.registry import Target, eps_of, targets_for

@@ -19,7 +19,8 @@ from conformance.case.contract import Contract
 from conformance.case.relations import RELATIONS
 from conformance.operator.readings import READINGS
 from conformance.operator.tensors import Step, Tensor
-from conformance.run.recording import case_record, reproduce
+from conformance.results.descriptions import case_record
+from conformance.run.recording import reproduce
 
 
 def draw(console: Console, case: Case, ep: str) -> None:

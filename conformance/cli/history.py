@@ -33,11 +33,12 @@ from conformance.cli.run import (
 )
 from conformance.cli.terminal import RunSummary, Terminal
 from conformance.operator.features import features_of
+from conformance.results.descriptions import case_record
 from conformance.results.reader import Run
 from conformance.results.records import ResultRecord, Selection
 from conformance.results.store import Store
 from conformance.results.table import Table, tabulate
-from conformance.run.recording import case_record, header, selection_of
+from conformance.run.recording import header, selection_of
 from conformance.run.target import Plan
 from conformance.targets.catalogue import OptionValues, entry_of
 from conformance.targets.registry import targets_for

@@ -69,7 +69,7 @@ def list_cases(
         cases = selected_cases(paths, expression)[1]
         lines = [Text(case.id) for case in cases]
     if as_json:
-        from conformance.run.recording import case_record  # imports NumPy
+        from conformance.results.descriptions import case_record  # imports NumPy
 
         for case in cases:
             click.echo(printable_json(case_record(case).model_dump_json()))

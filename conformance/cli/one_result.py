@@ -13,13 +13,14 @@ from conformance.harness.outcomes import Ran
 from conformance.harness.runner import RunnerFailed
 from conformance.judge.verdict import read_outputs
 from conformance.report.repro.one_result import OneResult
+from conformance.results.descriptions import case_record
 from conformance.results.reader import read
 from conformance.results.records import InfrastructureRecord
 from conformance.results.results_error import ResultsError
 from conformance.results.same import is_same_case
 from conformance.run.assessment import Assessed
 from conformance.run.engine import PlanRun
-from conformance.run.recording import argument_for, case_record
+from conformance.run.recording import argument_for
 from conformance.run.target import target_plans
 from conformance.targets.registry import Target
 from conformance.targets.setup.programs import with_fix

@@ -17,7 +17,7 @@ from conformance.base.files import identity
 from conformance.base.interrupts import undisturbed
 from conformance.base.words import plural
 from conformance.case.case import Case
-from conformance.case.corpus import Corpus, find, names_of, profile_files
+from conformance.case.corpus import Corpus, find, is_shipped, names_of, profile_files
 from conformance.case.excluded import none_selected
 from conformance.case.selection import compile_expression
 from conformance.cli import options
@@ -36,6 +36,7 @@ from conformance.cli.resume import Earlier, earlier_run
 from conformance.cli.terminal import RunSummary, Terminal
 from conformance.harness.folders import temporary_folder
 from conformance.harness.runner import RunnerFailed
+from conformance.results.descriptions import case_record
 from conformance.results.place import OutputFile, part_file
 from conformance.results.reader import Run, read
 from conformance.results.records import (
@@ -47,10 +48,11 @@ from conformance.results.records import (
     ShardRecord,
 )
 from conformance.results.results_error import ResultsError
+from conformance.results.shipped import shipped_record
 from conformance.results.verdicts import was_tried
 from conformance.results.writer import Writer
 from conformance.run.engine import PlanRun
-from conformance.run.recording import case_record, header, selection_of
+from conformance.run.recording import header, selection_of
 from conformance.run.retries import Reported
 from conformance.run.shard import Shard, part_of, shard_record
 from conformance.run.target import DescribedTarget, Plan, target_plans
@@ -502,7 +504,8 @@ class ResultsKeeper:
         """Write a case, unless it has been written."""
         if case.id not in self._seen:
             self._seen.add(case.id)
-            self._try(lambda writer: writer.case(case_record(case)))
+            described = shipped_record if is_shipped(case) else case_record
+            self._try(lambda writer: writer.case(described(case)))
 
     def record(self, case: Case, record: Reported) -> None:
         """Keep a record of a case."""

@@ -29,6 +29,7 @@ from conformance.cli.common import Status
 from conformance.cli.console import NOTHING, SafeConsole, make_console, plain_table, print_table
 from conformance.report.terminal import tell, tell_trouble
 from conformance.results.causes import abstract, causes
+from conformance.results.descriptions import case_record
 from conformance.results.growth import growth_texts
 from conformance.results.instability import instability_lines
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
@@ -37,7 +38,6 @@ from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import TABLE, VERDICTS, ranks_as, verdict_word, was_tried, worst
 from conformance.results.wrong_outputs import only_presents
 from conformance.run.assessment import CaseResult
-from conformance.run.recording import case_record
 from conformance.run.target import DescribedTarget
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from conformance.results.records import (
     FORMAT,
     MOST_BYTES_A_LINE,
     RECORD_LINE,
+    AnyCaseRecord,
     CaseRecord,
     Footer,
     Header,
@@ -25,9 +26,11 @@ from conformance.results.records import (
     InstabilityRecord,
     Record,
     ResultRecord,
+    ShippedCaseRecord,
 )
 from conformance.results.results_error import ResultsError, cause_of
 from conformance.results.same import is_same_case
+from conformance.results.shipped import DescribedCases, described, is_in_corpus
 from conformance.results.store import Store
 from conformance.results.verdicts import VERDICTS, Verdict
 
@@ -54,6 +57,8 @@ class Run:
     """The ids of cases that are described several times, differently."""
     undescribed: list[str] = field(default_factory=list)
     """The ids of cases that have a result but no description."""
+    changed: list[str] = field(default_factory=list)
+    """The ids of cases of the corpus that the corpus of this suite has not, or not the same."""
     goes_on: bool = False
     """Whether there are records after the footer."""
 
@@ -110,19 +115,21 @@ def take(path: Path, store: Store, *, bounded: bool = False) -> Run:
     problems: list[str] = []
     records = stream(path, problems, bounded=bounded)
     header = cast(Header, next(records)[1])
-    in_memory: dict[str, CaseRecord] = {}
-    run = Run(path, header, store, in_memory if bounded else store.cases)
-    described, judged = set[str](), dict[str, None]()
+    in_memory: dict[str, AnyCaseRecord] = {}
+    run = Run(path, header, store, DescribedCases(in_memory) if bounded else store.cases)
+    known, judged = set[str](), dict[str, None]()
     targets = {target.name for target in header.targets}
     for line, record in records:
         run.goes_on = run.footer is not None
         match record:
-            case CaseRecord():
-                described.add(record.id)
-                first = store.add_case(record, line)
+            case ShippedCaseRecord() if not is_in_corpus(record):
+                run.changed.append(record.id)
+            case CaseRecord() | ShippedCaseRecord():
+                known.add(record.id)
                 if bounded:
-                    in_memory.setdefault(record.id, first)
-                if first != record and not is_same_case(first, record):
+                    in_memory.setdefault(record.id, record)
+                first = store.add_case(record.id, line)
+                if first is not None and not is_same_case(first, described(record)):
                     run.redescribed.append(record.id)
             case ResultRecord():
                 judged[record.case] = None
@@ -136,7 +143,8 @@ def take(path: Path, store: Store, *, bounded: bool = False) -> Run:
                 run.footer = record
     if len(targets) > MOST_TARGETS:
         raise ResultsError(f"{path}: no results file: it has more than {MOST_TARGETS:,} targets.")
-    run.undescribed = [id for id in judged if id not in described and id not in store.cases]
+    known.update(run.changed)
+    run.undescribed = [id for id in judged if id not in known and id not in store.cases]
     run.problems = tuple(problems)
     return run
 
@@ -243,8 +251,8 @@ def _missing(run: Run) -> Iterator[str]:
         yield f"{missing} of {selection.results} results are missing."
     elif missing < 0:
         yield f"There are {results} results where {selection.results} were expected."
-    if len(run.cases) != selection.cases:
-        yield f"{len(run.cases)} cases are described where {selection.cases} were selected."
+    if (cases := len({*run.cases, *run.changed})) != selection.cases:
+        yield f"{cases} cases are described where {selection.cases} were selected."
 
 
 def contradictions(run: Run) -> Iterator[str]:
@@ -276,6 +284,12 @@ def contradictions(run: Run) -> Iterator[str]:
     for name in counts:
         if name not in known:
             yield f"Results for {name}, which is no target of the run."
+    if run.changed:
+        yield (
+            f"{len(run.changed)} of its cases are not in this suite's corpus as they were run "
+            f"({abbreviated(run.changed)}), so their calls and contracts cannot be shown; "
+            "gqa merge, in the suite that ran them, writes a file that describes them."
+        )
     if run.undescribed:
         names = abbreviated(sorted(run.undescribed))
         yield f"Results for cases that are not described: {names}."

@@ -20,6 +20,7 @@ from pydantic import (
     ConfigDict,
     FailFast,
     Field,
+    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     PlainSerializer,
     SerializerFunctionWrapHandler,
@@ -30,7 +31,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, core_schema
 
 from conformance.base.json_schemas import WithDescriptions
 from conformance.base.target_names import split_version
@@ -77,6 +78,16 @@ RecordedNumber = Annotated[
 ]
 
 
+def _rounded(value: float) -> float:
+    short = float(f"{value:.6g}")
+    # A share that is beyond the budget remains so.
+    return short if math.isfinite(value) and (short > 1) == (value > 1) else value
+
+
+#: A number of which six significant digits are enough.
+Figure = Annotated[RecordedNumber, AfterValidator(_rounded)]
+
+
 def _writable(value: object) -> object:
     """Escape lone surrogates (bytes that were not UTF-8), which no file can contain."""
     if isinstance(value, str) and not value.isascii():
@@ -84,11 +95,30 @@ def _writable(value: object) -> object:
     return value
 
 
-Text = Annotated[str, BeforeValidator(_writable)]
+class _Unless:
+    """A type whose validators are needed only for strings without ``pattern``, which are few."""
+
+    def __init__(self, pattern: str) -> None:
+        self._usual = core_schema.str_schema(pattern=pattern)
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.union_schema(
+            [self._usual, handler(source)], mode="left_to_right", custom_error_type="string_type"
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"type": "string"}
+
+
+Text = Annotated[str, BeforeValidator(_writable), _Unless("")]
 """Untrusted text of any length."""
 
 
-Name = Annotated[str, BeforeValidator(_writable), AfterValidator(unbroken)]
+Name = Annotated[str, BeforeValidator(_writable), AfterValidator(unbroken), _Unless(r"^[^\n\r]*\z")]
 """Untrusted text that stands in a line, such as a name."""
 
 
@@ -110,6 +140,13 @@ class _Part(BaseModel):
         extra="forbid",
         json_schema_serialization_defaults_required=True,
     )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        # the schema of all fields, as if a serializer omitted none
+        return handler({key: part for key, part in schema.items() if key != "serialization"})
 
 
 class Selection(_Part):
@@ -240,13 +277,6 @@ class _Sparse(_Part):
             for name, field in cls.model_fields.items()
             if name not in cls.whole and not field.is_required()
         }
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        # the schema of all fields, as if the serializer omitted none
-        return handler({key: part for key, part in schema.items() if key != "serialization"})
 
 
 class Recipe(_Sparse):
@@ -412,6 +442,15 @@ class CaseRecord(_Part):
         return f"{self.theme}/{self.name}"
 
 
+class ShippedCaseRecord(_Part):
+    """A case of the corpus, in place of its description."""
+
+    kind: Literal["shipped_case"] = "shipped_case"
+    id: Name
+    digest: Name
+    """A digest of the case, by which a reader knows whether its corpus has the same case."""
+
+
 class HeadMap(_Part):
     """The map of one head, of the characters of :class:`ErrorMap`: a row for each token, a column
     for each element of the head. In output_qk they are queries and keys."""
@@ -454,7 +493,13 @@ class ErrorMap(_Sparse):
     """The map of the head with the worst element."""
 
 
-class OutputErrorRecord(_Part):
+class _PartOfResult(_Part):
+    """A part of a result, which is written without the fields that have their defaults."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
+
+
+class OutputErrorRecord(_PartOfResult):
     """The worst element of one output in one step."""
 
     output: Name
@@ -463,28 +508,34 @@ class OutputErrorRecord(_Part):
     """Null if nothing could be compared (wrong shape or dtype)."""
     got: RecordedNumber | None = None
     want: RecordedNumber | None = None
-    absolute: RecordedNumber | None = None
-    relative: RecordedNumber | None = None
-    budget: RecordedNumber | None = None
+    absolute: Figure | None = None
+    relative: Figure | None = None
+    budget: Figure | None = None
     """The largest absolute error allowed there."""
-    share: RecordedNumber | None = None
+    share: Figure | None = None
     """The error as a share of the budget; above 1 it is wrong."""
-    needed: RecordedNumber | None = None
+    needed: Figure | None = None
     """The smallest tolerance constant that would have passed."""
     compared: int | None = None
     """The number of elements compared."""
-    undefined: int | None = None
+    undefined: int | None = 0
     """The number of elements that were not compared because the operator does not define them."""
     where: ErrorMap | None = None
     """A map of the errors, if the output is beyond its budget and has heads and positions."""
 
 
-class _Fault(_Part):
+class _Fault(_PartOfResult):
     """The common fields of faults."""
+
+    model_config = ConfigDict(json_schema_extra=lambda schema: schema["required"].insert(0, "kind"))
 
     output: Name
     step: int | None = None
     """The index of the call in a loop; null for a single call."""
+
+    @model_serializer(mode="wrap")
+    def _with_its_kind(self, handler: SerializerFunctionWrapHandler) -> Any:
+        return {"kind": self.__dict__["kind"], **handler(self)}
 
 
 class RunsDiffer(_Fault):
@@ -518,7 +569,7 @@ class BeyondBudget(_Fault):
     want: RecordedNumber
     budget: RecordedNumber
     """The largest absolute error allowed there; 0: the element must be exact."""
-    share: RecordedNumber
+    share: Figure
     """The error as a share of the budget."""
 
 
@@ -535,7 +586,7 @@ class RelationBroken(_Fault):
     """The element of the variant."""
     budget: RecordedNumber
     """The largest difference allowed there; 0: they must be equal."""
-    share: RecordedNumber
+    share: Figure
     """The difference as a share of the budget."""
 
 
@@ -547,14 +598,14 @@ Fault = Annotated[
 FaultKind = Literal["runs_differ", "dtype", "shape", "beyond_budget", "relation"]
 
 
-class Milliseconds(_Part):
+class Milliseconds(_PartOfResult):
     """Times, in ms."""
 
-    load: RecordedNumber | None = None
+    load: Figure | None = None
     """The time to create the session."""
-    run: RecordedNumber | None = None
+    run: Figure | None = None
     """The time of the fastest repeat."""
-    total: RecordedNumber | None = None
+    total: Figure | None = None
     """The time from the request to the answer."""
 
 
@@ -569,7 +620,7 @@ class FlakyRecord(_Part):
     """The number of all results."""
 
 
-class ExpectationRecord(_Part):
+class ExpectationRecord(_PartOfResult):
     """The line of an expectations file that applies to the result."""
 
     file: Name
@@ -587,7 +638,7 @@ class RelationRecord(_Part):
     name: Name
     what: Text
     """A description of the variant, to follow "the same call"."""
-    share: RecordedNumber
+    share: Figure
     """The largest difference as a share of the allowed one; above 1 the relation is broken."""
     identical: bool
     """Whether all compared elements are equal bit for bit."""
@@ -650,16 +701,10 @@ OF_SOME: Final = frozenset(
 )
 
 
-class ResultRecord(_Part):
+class ResultRecord(_PartOfResult):
     """The judged result of a case on a target."""
 
-    # A compact file leaves out the fields that have their defaults, except its kind.
-    model_config = ConfigDict(
-        json_schema_serialization_defaults_required=False,
-        json_schema_extra=lambda schema: schema["required"].insert(0, "kind"),
-    )
-
-    kind: Literal["result"] = "result"
+    kind: Literal["result"]
     case: Name
     target: Name
     verdict: Verdict
@@ -683,7 +728,7 @@ class ResultRecord(_Part):
     of_variant: bool = False
     """Whether outcome, verdict and numbers are those of the variant; the case itself is correct."""
     errors: Several[OutputErrorRecord] = ()
-    share: RecordedNumber | None = None
+    share: Figure | None = None
     """The largest share of `errors`."""
     wrong_outputs: Several[WrongOutput] = Field(default_factory=_derived)
     """The wrong outputs; both presents are `presents`. If missing, it is derived from faults and
@@ -803,7 +848,11 @@ class Footer(_Part):
     seconds: float
 
 
-Record = Header | CaseRecord | ResultRecord | InfrastructureRecord | InstabilityRecord | Footer
+AnyCaseRecord = CaseRecord | ShippedCaseRecord
+Record = Header | AnyCaseRecord | ResultRecord | InfrastructureRecord | InstabilityRecord | Footer
+CASE_LINE: TypeAdapter[AnyCaseRecord] = TypeAdapter(
+    Annotated[AnyCaseRecord, Field(discriminator="kind")]
+)
 RECORD_LINE: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="kind")])
 
 

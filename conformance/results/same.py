@@ -47,7 +47,7 @@ def _compared(target: TargetRecord) -> dict[str, Any]:
 
 
 #: The parts of a contract that explain it, and demand nothing.
-_WORDS: Final = {"source", "why", "disputed"}
+EXPLANATIONS: Final = {"source", "why", "disputed"}
 
 
 def is_same_case(one: CaseRecord, other: CaseRecord) -> bool:
@@ -70,6 +70,7 @@ def _outline(case: CaseRecord) -> object:
     call = case.call
     inputs = [(t.name, t.state, t.shape, t.dtype) for t in call.inputs if t.state != "trailing"]
     outputs = [(t.name, t.state, t.dtype) for t in call.outputs if t.state != "trailing"]
-    contract = case.contract.model_dump(exclude={*_WORDS, "providers"})
-    own = {name: each.model_dump(exclude=_WORDS) for name, each in case.contract.providers.items()}
+    contract = case.contract.model_dump(exclude={*EXPLANATIONS, "providers"})
+    providers = case.contract.providers
+    own = {name: each.model_dump(exclude=EXPLANATIONS) for name, each in providers.items()}
     return inputs, outputs, repr(call.attributes), call.steps, contract, own, repr(call.graph)

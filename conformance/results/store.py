@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
-from conformance.results.records import CaseRecord, ResultRecord
+from conformance.results.records import CASE_LINE, CaseRecord, ResultRecord
 from conformance.results.results_error import ResultsError
+from conformance.results.shipped import described
 from conformance.results.verdicts import Verdict, severity
 
 try:
@@ -53,7 +54,7 @@ class Store:
             self,
             "id FROM cases ORDER BY place",
             "line FROM cases WHERE id = ?",
-            CaseRecord.model_validate_json,
+            _case,
         )
         self.worst: Mapping[tuple[str, str], ResultRecord] = _Records(
             self,
@@ -80,13 +81,14 @@ class Store:
             raise KeyError(key)
         return row[0]
 
-    def add_case(self, record: CaseRecord, line: bytes) -> CaseRecord:
-        """Add a case unless one with its id is there already; returns the one that is there."""
+    def add_case(self, id: str, line: bytes) -> CaseRecord | None:
+        """Add a case unless one with its id is there already, which is returned if its line is
+        another."""
         sql, line = "INSERT OR IGNORE INTO cases (id, line) VALUES (?, ?)", line.rstrip()
-        if self.execute(sql, record.id, line).rowcount:
-            return record
-        first = self.value("line FROM cases WHERE id = ?", record.id)
-        return record if first == line else CaseRecord.model_validate_json(first)
+        if self.execute(sql, id, line).rowcount:
+            return None
+        first = self.value("line FROM cases WHERE id = ?", id)
+        return None if first == line else _case(first)
 
     def add_result(self, record: ResultRecord, line: bytes = b"", file: str = "") -> None:
         """Add a result; of several ones of a case and target, ``worst`` has the worst."""
@@ -121,11 +123,22 @@ class Store:
         return list(self.execute(f"{sql} ORDER BY min(place)"))
 
     def by_case(self, targets: Sequence[str]) -> Iterator[tuple[str, bytes, list[bytes]]]:
-        """The id and the line of each case, and the lines of its results in the order of
-        ``targets``."""
+        """The id of each case, the line of its description, and the lines of its results in the
+        order of ``targets``."""
         for id, line in self.execute("SELECT id, line FROM cases ORDER BY place"):
+            if line.startswith(_SHIPPED):
+                line = _case(line).model_dump_json().encode()
             lines = dict(self.execute("SELECT target, line FROM results WHERE id = ?", id))
             yield id, line, [lines[target] for target in targets if target in lines]
+
+
+#: How the line of a case of the corpus begins.
+_SHIPPED: Final = b'{"kind":"shipped_case"'
+
+
+def _case(line: bytes) -> CaseRecord:
+    """The description of a case."""
+    return described(CASE_LINE.validate_json(line))
 
 
 ResultKey = TypeVar("ResultKey")

@@ -13,7 +13,7 @@ from typing import Self
 from conformance.results.place import OutputFile
 from conformance.results.records import (
     MOST_BYTES_A_LINE,
-    CaseRecord,
+    AnyCaseRecord,
     Footer,
     Header,
     InfrastructureRecord,
@@ -45,7 +45,7 @@ class Writer:
         self._since = time.monotonic()
         self._write(header)
 
-    def case(self, record: CaseRecord) -> None:
+    def case(self, record: AnyCaseRecord) -> None:
         """Write a case, once, before its results."""
         self._write(record)
 
@@ -113,7 +113,8 @@ class Writer:
                 raise
 
     def _write(self, record: Record) -> None:
-        line = self._shareable(record.model_dump_json()).encode() + b"\n"
+        is_result = isinstance(record, ResultRecord)
+        line = self._shareable(record.model_dump_json(exclude_defaults=is_result)).encode() + b"\n"
         if self.failure is not None:
             return
         try:

@@ -20,7 +20,8 @@ from conformance.bundle.prepare import digest_of, prepare
 from conformance.bundle.script import script_of
 from conformance.operator.call import GraphCall
 from conformance.operator.features import features_of
-from conformance.run.recording import case_record, corpus_digest
+from conformance.results.descriptions import case_record
+from conformance.run.recording import corpus_digest
 
 
 def block(name: str) -> bytes:

@@ -18,7 +18,7 @@ from conformance.harness.protocol import DescribedAnswer
 from conformance.operator.call import Call
 from conformance.operator.tensors import Step, attributes_of
 from conformance.oracle import reference
-from conformance.run.recording import case_record
+from conformance.results.descriptions import case_record
 from conformance.run.target import DescribedTarget
 from conformance.targets.registry import target_for
 

@@ -21,8 +21,8 @@ from conformance.expectations.match import Expectation, known_result
 from conformance.expectations.observed import observed
 from conformance.expectations.read import load_expectations, load_pinned
 from conformance.expectations.update import unexpected_in
+from conformance.results.descriptions import case_record
 from conformance.results.records import RunsDiffer
-from conformance.run.recording import case_record
 
 #: Of each test README's command runs one example, see support/tiers.py.
 ONE_EXAMPLE = True

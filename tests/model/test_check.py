@@ -141,7 +141,12 @@ def test_calls_that_differ_are_told_by_what_they_share(
 
 def record(verdict: str, **more: object) -> ResultRecord:
     usual: dict[str, object] = {"case": "m/global[stage=a]", "target": "it@1", "outcome": "ran"}
-    usual |= {"unexpected": verdict != "pass", "reason": "because", "reproduce": ""}
+    usual |= {
+        "kind": "result",
+        "unexpected": verdict != "pass",
+        "reason": "because",
+        "reproduce": "",
+    }
     return ResultRecord.model_validate({**usual, **more, "verdict": verdict})
 
 

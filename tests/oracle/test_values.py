@@ -27,8 +27,8 @@ from conformance.oracle.cache import present_places
 from conformance.oracle.query_values import query_position, why_undefined
 from conformance.report.repro.one_result import OneResult, arrays_of, computed
 from conformance.report.shown_query import Element, QueryPlace, ShownQuery, values_of
+from conformance.results.descriptions import case_record
 from conformance.results.records import ResultRecord
-from conformance.run.recording import case_record
 
 CORPUS = tuple(case for case in shipped_cases() if not case.is_graph)
 

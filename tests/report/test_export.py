@@ -14,8 +14,8 @@ from as_user import Desk, Gqa, has_onnxruntime
 from synthetic_runs import result, target, write
 
 from conformance.case.corpus import find
+from conformance.results.descriptions import case_record
 from conformance.results.verdicts import Verdict
-from conformance.run.recording import case_record
 from conformance.targets.catalogue import TARGETS
 
 #: Of each test README's command runs one example, see support/tiers.py.

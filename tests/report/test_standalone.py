@@ -30,6 +30,7 @@ from conformance.cli.export import how_to_run
 from conformance.report.html import render
 from conformance.report.repro.issue import issue
 from conformance.report.repro.reproduction import program_of, template_text
+from conformance.results.descriptions import case_record
 from conformance.results.records import (
     CaseRecord,
     OutputErrorRecord,
@@ -42,7 +43,6 @@ from conformance.results.records import (
 )
 from conformance.results.verdicts import Verdict
 from conformance.run.engine import PlanRun
-from conformance.run.recording import case_record
 from conformance.run.target import Plan
 from conformance.targets.registry import target_for
 

@@ -116,7 +116,7 @@ def run_of(case: Case, **fields: object) -> RunSummary:
     about = {"case": case.id, "target": "cpu@1.31.1", "reason": "It died.", "reproduce": ""}
     summary = RunSummary()
     record = {"verdict": "crash", "outcome": "crashed", "message": "It died."}
-    record = {**record, "unexpected": True, **about, **fields}
+    record = {**record, "kind": "result", "unexpected": True, **about, **fields}
     summary.add(case, ResultRecord.model_validate(record))
     return summary
 

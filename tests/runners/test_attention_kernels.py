@@ -34,12 +34,13 @@ from conformance.report.html import render
 from conformance.report.repro.reproduction import program_of
 from conformance.report.terminal import tell
 from conformance.results.causes import symptom
+from conformance.results.descriptions import case_record
 from conformance.results.reader import read
 from conformance.results.records import ResultRecord, TargetRecord
 from conformance.results.score import part_of
 from conformance.results.table import tabulate
 from conformance.results.verdicts import is_red, note_of, ranks_as, worst
-from conformance.run.recording import case_record, result_record
+from conformance.run.recording import result_record
 from conformance.run.target import DescribedTarget
 from conformance.targets import catalogue
 from conformance.targets.catalogue import TARGETS

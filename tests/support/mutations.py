@@ -17,6 +17,7 @@ from synthetic_runs import case, error, expected, result, target, write
 
 from conformance.base.paths import data_path
 from conformance.case.load import load_file
+from conformance.results.descriptions import case_record
 from conformance.results.records import (
     RECORD_LINE,
     BeyondBudget,
@@ -33,7 +34,6 @@ from conformance.results.records import (
     WrongShape,
 )
 from conformance.results.verdicts import VERDICTS
-from conformance.run.recording import case_record
 
 
 def whole(path: Path) -> Path:

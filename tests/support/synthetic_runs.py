@@ -19,6 +19,7 @@ from conformance.results.place import OutputFile
 from conformance.results.reader import Run, read
 from conformance.results.records import (
     OF_SOME,
+    AnyCaseRecord,
     BeyondBudget,
     CaseRecord,
     ExpectationRecord,
@@ -111,7 +112,7 @@ def result(
             del about[name]
         elif name in ("message", "stage") and about[name] is None:
             about[name] = {"message": "", "stage": "run"}[name]
-    return ResultRecord(case=case, target=target, verdict=verdict, **about)
+    return ResultRecord(kind="result", case=case, target=target, verdict=verdict, **about)
 
 
 def error(**fields: Any) -> OutputErrorRecord:
@@ -138,7 +139,7 @@ def writing(path: Path, first: Header) -> Iterator[Writer]:
 
 def write(
     path: Path,
-    cases: Sequence[CaseRecord],
+    cases: Sequence[AnyCaseRecord],
     results: Sequence[ResultRecord],
     *,
     targets: Sequence[TargetRecord] = (),
@@ -150,7 +151,7 @@ def write(
     path.unlink(missing_ok=True)  # a run without a result would keep it
     targets = targets or [target(name) for name in dict.fromkeys(r.target for r in results)]
     number = len(results)
-    with writing(path, header(targets, len(cases), number)) as writer:
+    with writing(path, header(targets, len({one.id for one in cases}), number)) as writer:
         for record in cases:
             writer.case(record)
         for judged in results:

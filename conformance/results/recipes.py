@@ -43,7 +43,7 @@ def recipe_of(call: Call, step: Step, tensor: Tensor) -> Recipe:
             (at, exact(x)) if count == 1 else (at, exact(x), count)
             for at, count, x in tensor.elements
         )
-        made = made.model_copy(update={"but": but})
+        made = Recipe.model_validate(vars(made) | {"but": but})
     return made
 
 

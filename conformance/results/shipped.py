@@ -1,0 +1,73 @@
+"""The cases of the corpus, which results files name by their id and digest, without a description.
+
+Their descriptions are made from the corpus when they are asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+from conformance.case.case import Case
+from conformance.case.corpus import shipped_files
+from conformance.case.load import load
+from conformance.results.records import AnyCaseRecord, CaseRecord, ShippedCaseRecord
+from conformance.results.same import EXPLANATIONS
+
+
+def shipped_record(case: Case) -> ShippedCaseRecord:
+    """The record of a case of the corpus."""
+    return ShippedCaseRecord(id=case.id, digest=_digest(case))
+
+
+def is_in_corpus(record: ShippedCaseRecord) -> bool:
+    """Whether the corpus has the case, with the same call and the same contract."""
+    case = _cases(record.id.partition("/")[0]).get(record.id)
+    return case is not None and _digest(case) == record.digest
+
+
+def described(record: AnyCaseRecord) -> CaseRecord:
+    """The description of a case; if it is one of the corpus, it must be there."""
+    return _description(record.id) if isinstance(record, ShippedCaseRecord) else record
+
+
+class DescribedCases(Mapping[str, CaseRecord]):
+    """The descriptions of ``cases`` by their ids."""
+
+    def __init__(self, cases: Mapping[str, AnyCaseRecord]) -> None:
+        self._cases = cases
+
+    def __getitem__(self, id: str) -> CaseRecord:
+        return described(self._cases[id])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cases)
+
+    def __len__(self) -> int:
+        return len(self._cases)
+
+
+@cache
+def _description(id: str) -> CaseRecord:
+    from conformance.results.descriptions import case_record  # imports NumPy
+
+    return case_record(_cases(id.partition("/")[0])[id])
+
+
+@cache
+def _cases(theme: str) -> Mapping[str, Case]:
+    """The shipped cases of a theme by their ids."""
+    files = shipped_files()
+    cases = load([files[theme]], checked=False) if theme in files else ()
+    return {case.id: case for case in cases}
+
+
+def _digest(case: Case) -> str:
+    """A digest of the call, its variant, and what the case file demands of the result."""
+    contract = case.written_contract
+    demands = contract and contract.model_dump_json(
+        exclude={**dict.fromkeys(EXPLANATIONS, True), "providers": {"__all__": EXPLANATIONS}}
+    )
+    text = "\n".join((case.call.json(), case.relation or "", demands or ""))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
