@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from functools import cache
+from typing import Final
 
 from conformance.case.case import Case
 from conformance.case.corpus import shipped_files
@@ -16,15 +17,22 @@ from conformance.results.records import AnyCaseRecord, CaseRecord, ShippedCaseRe
 from conformance.results.same import EXPLANATIONS
 
 
+#: The cases of the corpus that were loaded, by their ids, with their records.
+_LOADED: Final[dict[str, tuple[Case, ShippedCaseRecord]]] = {}
+
+
 def shipped_record(case: Case) -> ShippedCaseRecord:
     """The record of a case of the corpus."""
-    return ShippedCaseRecord(id=case.id, digest=_digest(case))
+    record = ShippedCaseRecord(id=case.id, digest=_digest(case))
+    _LOADED[case.id] = case, record
+    return record
 
 
 def is_in_corpus(record: ShippedCaseRecord) -> bool:
     """Whether the corpus has the case, with the same call and the same contract."""
-    case = _cases(record.id.partition("/")[0]).get(record.id)
-    return case is not None and _digest(case) == record.digest
+    if record.id not in _LOADED:
+        _load(record.id.partition("/")[0])
+    return record.id in _LOADED and _LOADED[record.id][1] == record
 
 
 def described(record: AnyCaseRecord) -> CaseRecord:
@@ -52,15 +60,14 @@ class DescribedCases(Mapping[str, CaseRecord]):
 def _description(id: str) -> CaseRecord:
     from conformance.results.descriptions import case_record  # imports NumPy
 
-    return case_record(_cases(id.partition("/")[0])[id])
+    return case_record(_LOADED[id][0])
 
 
 @cache
-def _cases(theme: str) -> Mapping[str, Case]:
-    """The shipped cases of a theme by their ids."""
-    files = shipped_files()
-    cases = load([files[theme]], checked=False) if theme in files else ()
-    return {case.id: case for case in cases}
+def _load(theme: str) -> None:
+    if theme in (files := shipped_files()):
+        for case in load([files[theme]], checked=False):
+            shipped_record(case)
 
 
 def _digest(case: Case) -> str:
