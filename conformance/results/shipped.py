@@ -56,11 +56,15 @@ class DescribedCases(Mapping[str, CaseRecord]):
         return len(self._cases)
 
 
-@cache
-def _description(id: str) -> CaseRecord:
+def description(id: str) -> CaseRecord:
+    """The description of a case of the corpus, which must be there."""
     from conformance.results.descriptions import case_record  # imports NumPy
 
     return case_record(_LOADED[id][0])
+
+
+#: Reports ask for a description several times, and it takes half a millisecond.
+_description: Final = cache(description)
 
 
 @cache

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, cast
 
 from conformance.results.records import CASE_LINE, CaseRecord, ResultRecord
 from conformance.results.results_error import ResultsError
-from conformance.results.shipped import described
+from conformance.results.shipped import described, description
 from conformance.results.verdicts import Verdict, severity
 
 try:
@@ -127,7 +127,7 @@ class Store:
         order of ``targets``."""
         for id, line in self.execute("SELECT id, line FROM cases ORDER BY place"):
             if line.startswith(_SHIPPED):
-                line = _case(line).model_dump_json().encode()
+                line = description(id).model_dump_json().encode()
             lines = dict(self.execute("SELECT target, line FROM results WHERE id = ?", id))
             yield id, line, [lines[target] for target in targets if target in lines]
 
