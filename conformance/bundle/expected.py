@@ -12,19 +12,14 @@ from conformance.base.array_types import ONNX_OF_NUMPY, WORD_OF_ONNX, Array
 from conformance.oracle import Reference
 from conformance.oracle.attention import Watched
 from conformance.oracle.block_pass import BoundedOutput
-from conformance.oracle.tolerance import (
-    PastErrors,
-    arithmetic_budget,
-    rows_between,
-    unit_budget,
-)
+from conformance.oracle.tolerance import PastErrors, arithmetic_budget, unit_budget
 
 #: Elements whose exact units are computed first. After that, few others may be the worst.
 _FIRST: Final = 64
 
 
 class DifferingElements(NamedTuple):
-    """The defined elements of an output that may differ from the expected ones.
+    """The defined elements of an output that differ from the expected ones, or may.
 
     ``at`` are their indices in the flat output; the other arrays are float64 and have the same
     length.
@@ -109,26 +104,13 @@ class Expected:
             found = found[self.defined.reshape(-1)]
         return found
 
-    @cached_property
-    def _inexact(self) -> Array:
-        """A flat mask of the defined elements that have to be compared even in an exact copy."""
-        tokens, at = self.reference.tokens, (slice(None),) * self.value.ndim
-        if tokens is not None and self.past_error is None:  # copies of the past are exact
-            at = (*at[:2], rows_between(tokens.past_row < 0), *at[3:])
-        exact = self.rounded[at].astype(np.float64) == self.value[at]
-        mask = np.zeros(self.shape, bool)
-        mask[at] = ((self.units[at] != 0) | ~exact) & self.defined[at]
-        return mask.reshape(-1)
-
     def unlike(self, got: Array) -> DifferingElements:
-        """The elements of ``got``, of the output's shape and dtype, that may have an error."""
-        copies = _bits_of(got) == _bits_of(self.rounded)
-        at = np.flatnonzero(self._inexact | (self.defined.reshape(-1) & ~copies))
+        """The elements of ``got``, of the output's shape and dtype, but for exact copies."""
         with np.errstate(invalid="ignore"):  # a signalling NaN
-            numbers = got.reshape(-1)[at].astype(np.float64)
-        return DifferingElements(
-            at, numbers, self.value.reshape(-1)[at], self.units.reshape(-1)[at]
-        )
+            numbers = got.reshape(-1).astype(np.float64)
+        value, units = self.value.reshape(-1), self.units.reshape(-1)
+        at = np.flatnonzero(((numbers != value) | (units != 0)) & self.defined.reshape(-1))
+        return DifferingElements(at, numbers[at], value[at], units[at])
 
     def worst(self, got: Array) -> DifferingElements:
         """The same, but the units of elements with a smaller share than the largest may be larger.
@@ -166,8 +148,3 @@ class Expected:
     def _bounded(self) -> BoundedOutput | None:
         in_loop = self.past_error is not None
         return None if in_loop or "units" in vars(self) else self.reference.bounded
-
-
-def _bits_of(array: Array) -> Array:
-    """The array's elements as unsigned integers, in an array of rank 1."""
-    return np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")
