@@ -114,10 +114,11 @@ def _drawn(
     """Drawn numbers, which must not be changed; ``starts`` are the starts of marked tokens."""
     _RANDOM.seed(zlib.crc32(stream.encode()))
     numbers: Array = _RANDOM.random_sample(shape)
+    numbers *= values.high - values.low + integer
+    numbers += values.low
     if integer:
-        numbers = np.floor(values.low + numbers * (values.high - values.low + 1))
+        numbers = np.floor(numbers)
     else:
-        numbers = values.low + numbers * (values.high - values.low)
         # Whether the last dim is one or more whole heads:
         of_heads = numbers.ndim > 0 and numbers.size > 0 and head_size > 0
         of_heads = of_heads and shape[-1] % head_size == 0
@@ -149,8 +150,10 @@ def _mark(numbers: Array, size: int, name: str, starts: tuple[int, ...]) -> None
     batch, length, heads, _ = tokens.shape
     place = np.array(starts)[:, None] + np.arange(length) + 5 * np.arange(batch)[:, None]
     place = place[:, :, None] + 3 * np.arange(heads)
-    stands_out = np.arange(size) == (_stride(size) * place % size)[..., None]
-    tokens[...] = np.where(stands_out, 0.5 + np.abs(tokens) / 2, tokens / spread_of(size, name))
+    element = (_stride(size) * place % size)[..., None]
+    stands_out = 0.5 + np.abs(np.take_along_axis(tokens, element, axis=-1)) / 2
+    tokens /= spread_of(size, name)
+    np.put_along_axis(tokens, element, stands_out, axis=-1)
 
 
 def stream_of(call: Call, step: Step, name: str) -> str:
