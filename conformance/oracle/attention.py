@@ -107,6 +107,8 @@ Hiding = Literal["no token", "padding", "causal", "window"]
 
 #: Queries: consecutive ones, or their indices in order.
 Rows = slice | Int
+#: The largest finite number.
+_LARGEST: Final = float(np.finfo(np.float64).max)
 #: All queries of a call.
 ALL: Final = slice(None)
 
@@ -281,14 +283,14 @@ def attention_inputs(call: OracleCall, query: Rotated, cache: Cache) -> Attentio
     grouped = (*real.shape, kv_num_heads, group, head_size)
 
     def as_groups(heads: Float) -> Float:
-        kept: Float = np.where(real[:, :, None, None], heads, 0.0)
+        kept: Float = heads if real.all() else np.where(real[:, :, None, None], heads, 0.0)
         return kept.reshape(grouped).transpose(0, 2, 3, 1, 4)
 
-    q, finite_query = _finite(as_groups(query.value))
-    keys, finite_key = _finite_tokens(cache.key)
+    largest = Storage.of(call.dtype).largest
+    q, computable = _finite(as_groups(query.value), largest)
+    keys, finite_key = _finite_tokens(cache.key, largest)
     values, finite_value = _finite_tokens(cache.value)
-    clean = finite_key & finite_value & _fits(call, keys)
-    computable = finite_query & np.all(Storage.of(call.dtype).holds(q), axis=-1)
+    clean = finite_key & finite_value
     computable = computable & real[:, None, None, :]
     unmasked = (np.all(clean, axis=-1) & cache.unused_finite)[:, :, None, None]
     bias, sink = call.bias, call.sink
@@ -301,35 +303,31 @@ def attention_inputs(call: OracleCall, query: Rotated, cache: Cache) -> Attentio
         sink = sink.reshape(*sink.shape[:-1], kv_num_heads, group)
         computable = computable & (sink < np.inf)[..., None]
         sink = np.where(sink < np.inf, sink, 0.0)
-    magnitude, _ = _finite(as_groups(query.magnitude))
+    magnitude = np.zeros_like(q)
+    if query.magnitude is not None:
+        magnitude, _ = _finite(as_groups(query.magnitude))
     return AttentionInputs(
         call, q, magnitude, computable, keys, values, clean, unmasked, bias, sink
     )
 
 
-def _finite(vectors: Float) -> tuple[Float, Bool]:
-    """Return ``vectors`` [..., D] with 0 for NaN and infinity, and which [...] are all finite."""
-    finite = np.isfinite(vectors)
-    if finite.all():
+def _finite(vectors: Float, largest: float = _LARGEST) -> tuple[Float, Bool]:
+    """Return ``vectors`` [..., D] with 0 for NaN and infinity, and which [...] are at most
+    ``largest`` in all elements: those that a correct kernel can compute and store.
+    """
+    if vectors.max(initial=0.0) <= largest and vectors.min(initial=0.0) >= -largest:  # usual
         return vectors, np.ones(vectors.shape[:-1], bool)
-    return np.where(finite, vectors, 0.0), np.all(finite, axis=-1)
+    size = np.abs(vectors)
+    return np.where(size <= _LARGEST, vectors, 0.0), np.all(size <= largest, axis=-1)
 
 
-def _finite_tokens(tokens: Tokens) -> tuple[Tokens, Bool]:
-    """Return ``tokens`` with 0 for NaN and infinity, and which [B, K, tokens] are all finite."""
-    value, finite = _finite(tokens.value)
-    exact, finite_exact = value, finite
+def _finite_tokens(tokens: Tokens, largest: float = _LARGEST) -> tuple[Tokens, Bool]:
+    """The same for ``tokens``; which [B, K, tokens] have only such numbers."""
+    value, fits = _finite(tokens.value, largest)
+    exact, exact_fits = value, fits
     if tokens.exact is not tokens.value:
-        exact, finite_exact = _finite(tokens.exact)
-    magnitude, _ = _finite(tokens.magnitude)
-    kept = replace(tokens, value=value, exact=exact, magnitude=magnitude)
-    return kept, finite & finite_exact
-
-
-def _fits(call: OracleCall, key: Tokens) -> Bool:
-    """Return [B, K, T]: keys that a correct kernel can compute and store without overflow."""
-    storage = Storage.of(call.dtype)
-    fits: Bool = np.all(storage.holds(key.value), axis=-1)
-    if key.exact is not key.value:
-        fits = fits & np.all(storage.holds(key.exact), axis=-1)
-    return fits
+        exact, exact_fits = _finite(tokens.exact, largest)
+    magnitude = tokens.magnitude
+    if magnitude is not None:
+        magnitude, _ = _finite(magnitude)
+    return replace(tokens, value=value, exact=exact, magnitude=magnitude), fits & exact_fits

@@ -7,6 +7,7 @@ tokens at the following places.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,8 +30,9 @@ class Tokens:
 
     value: Float
     exact: Float
-    magnitude: Float
-    """Magnitudes of elements rotated or normed by this call (:class:`Rotated`); 0 for copies."""
+    magnitude: Float | None
+    """Magnitudes of elements rotated or normed by this call (:class:`Rotated`); 0 for copies. None
+    if all are copies."""
     past_row: Int
     """[B, tokens]: the row of the past that holds the token, or -1 for a new token."""
     format: Format
@@ -44,11 +46,12 @@ class Tokens:
         there = places >= 0
         index = np.where(there, places, 0)
         past_row = np.where(there, np.take_along_axis(self.past_row, index, axis=1), -1)
-        value = _rows(self.value, places)
+        runs, shape = _runs(places), (*self.value.shape[:2], places.shape[1], self.value.shape[3])
+        value = _gathered(shape, (self.value, runs))
         return Tokens(
             value,
-            value if self.exact is self.value else _rows(self.exact, places),
-            _rows(self.magnitude, places),
+            value if self.exact is self.value else _gathered(shape, (self.exact, runs)),
+            None if self.magnitude is None else _gathered(shape, (self.magnitude, runs)),
             past_row,
             self.format,
             self.dtype,
@@ -61,31 +64,33 @@ class Tokens:
             self,
             value=self.value[batch, heads, tokens],
             exact=self.exact[batch, heads, tokens],
-            magnitude=self.magnitude[batch, heads, tokens],
+            magnitude=None if self.magnitude is None else self.magnitude[batch, heads, tokens],
             past_row=self.past_row[batch, tokens],
         )
 
 
-def _rows(numbers: Float, rows: Int) -> Float:
-    """Return the ``rows`` [B, n] of numbers [B, K, tokens, D]; zeros where the row is -1."""
-    found = np.zeros((*numbers.shape[:2], rows.shape[1], numbers.shape[3]))
-    _copy_rows(found, numbers, rows)
+#: For each sequence, to where in its tokens rows are copied, and which: consecutive ones.
+_Runs = Sequence[tuple[slice, slice]]
+
+
+def _runs(rows: Int) -> _Runs:
+    """The copies that give ``rows`` [B, n]: consecutive ones, and -1, which stands for none."""
+    found = []
+    for wanted in rows:
+        (places,) = np.nonzero(wanted >= 0)
+        first, row = (int(places[0]), int(wanted[places[0]])) if places.size else (0, 0)
+        found.append((slice(first, first + places.size), slice(row, row + places.size)))
     return found
 
 
-def _copy_rows(to: Float, numbers: Float, rows: Int) -> None:
-    """Copy the ``rows`` of numbers, as above, except where the row is -1."""
-    for copies, given, wanted in zip(to, numbers, rows, strict=True):
-        (places,) = np.nonzero(wanted >= 0)
-        copied = wanted[places]
-        if not places.size:
-            continue
-        first, row = places[0], copied[0]
-        run = np.arange(places.size)
-        if np.array_equal(places, first + run) and np.array_equal(copied, row + run):
-            copies[:, first : first + run.size] = given[:, row : row + run.size]  # much faster
-        else:
-            copies[:, places] = given[:, copied]
+def _gathered(shape: tuple[int, ...], *parts: tuple[Float, _Runs]) -> Float:
+    """Return an array [B, K, tokens, D] with copies of numbers [B, K, rows, D]; zeros elsewhere."""
+    copied = sum(to.stop - to.start for _, runs in parts for to, _ in runs)
+    found = (np.empty if copied == shape[0] * shape[2] else np.zeros)(shape)
+    for numbers, runs in parts:
+        for copies, given, (to, rows) in zip(found, numbers, runs, strict=True):
+            copies[:, to] = given[:, rows]
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,17 +120,16 @@ def build_cache(call: OracleCall, new_key: Rotated) -> Cache:
     is_past = (places >= first) & (places < old)
     is_new = (places >= old) & (places < call.lengths[:, None])
     past_row, new_row = np.where(is_past, places - first, -1), np.where(is_new, places - old, -1)
-
-    def joined(past: Float, new: Float) -> Float:
-        """The numbers of past tokens and of new ones, by place; zeros elsewhere."""
-        found = _rows(past, past_row)
-        _copy_rows(found, new, new_row)
-        return found
+    of_past, of_call = _runs(past_row), _runs(new_row)
+    batch_size, kv_num_heads, _, head_size = call.past_key.shape
+    shape = batch_size, kv_num_heads, call.total, head_size
 
     def of_new(tokens: Float) -> Float:
         return tokens.swapaxes(1, 2)
 
-    magnitude = _rows(of_new(new_key.magnitude), new_row)
+    magnitude = new_key.magnitude
+    if magnitude is not None:
+        magnitude = _gathered(shape, (of_new(magnitude), of_call))
     unused_finite = np.ones(call.past_key.shape[:2], bool)
     past_unused = np.arange(call.past_sequence_length) >= old - first
     new_unused = np.arange(call.kv_sequence_length) >= call.lengths[:, None] - old
@@ -139,15 +143,17 @@ def build_cache(call: OracleCall, new_key: Rotated) -> Cache:
             finite = np.isfinite(numbers).all(axis=3) | ~unused[:, None]
             unused_finite &= finite.all(axis=2)
 
-    def stored(exact: Float, magnitude: Float, format: Format, normed: bool) -> Tokens:
+    def stored(
+        past: Float, new: Float, magnitude: Float | None, format: Format, normed: bool
+    ) -> Tokens:
+        exact = _gathered(shape, (past, of_past), (of_new(new), of_call))
         value = format.decode(format.encode(exact))
         return Tokens(value, exact, magnitude, past_row, format, call.dtype, normed)
 
-    key = joined(call.past_key, of_new(new_key.value))
-    value = joined(call.past_value, of_new(call.value))
+    normed = call.k_norm is not None
     return Cache(
-        stored(key, magnitude, call.key_format, call.k_norm is not None),
-        stored(value, np.zeros_like(value), call.value_format, False),
+        stored(call.past_key, new_key.value, magnitude, call.key_format, normed),
+        stored(call.past_value, call.value, None, call.value_format, False),
         unused_finite,
     )
 

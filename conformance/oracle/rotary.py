@@ -18,11 +18,11 @@ class Rotated:
     ``value`` and ``magnitude`` have the shape [B, tokens, heads, D]. ``magnitude`` is the sum of
     the absolute values of an element's terms, |x1 cos| + |x2 sin|; the rounding error of the
     rotation is proportional to it. It is |x| for an element that was normed and not rotated, and 0
-    for a copy of the input.
+    for a copy of the input; None if all are copies.
     """
 
     value: Float
-    magnitude: Float
+    magnitude: Float | None
 
 
 def query_positions(call: OracleCall) -> Int:
@@ -92,9 +92,8 @@ def apply_rotary(
     Raises:
         OracleError: a token's position has no row in the caches.
     """
-    untouched = np.abs(heads) if normed else np.zeros_like(heads)
     if call.cos is None or call.sin is None:
-        return Rotated(heads, untouched)
+        return Rotated(heads, np.abs(heads) if normed else None)
     rows = call.cos.shape[0]
     exists = np.arange(positions.shape[1]) < tokens[:, None]
     inside = (positions >= 0) & (positions < rows)
@@ -113,10 +112,9 @@ def apply_rotary(
     else:
         first, second = slice(0, half), slice(half, 2 * half)
     x1, x2 = heads[..., first], heads[..., second]
-    value, magnitude = heads.copy(), untouched
+    value, magnitude = heads.copy(), np.abs(heads) if normed else np.zeros_like(heads)
     with np.errstate(invalid="ignore"):  # padding may hold anything, infinities too
-        value[..., first] = x1 * cos - x2 * sin
-        value[..., second] = x1 * sin + x2 * cos
-        magnitude[..., first] = np.abs(x1 * cos) + np.abs(x2 * sin)
-        magnitude[..., second] = np.abs(x1 * sin) + np.abs(x2 * cos)
+        for part, (a, b) in ((first, (x1 * cos, -x2 * sin)), (second, (x1 * sin, x2 * cos))):
+            value[..., part] = a + b
+            magnitude[..., part] = np.abs(a) + np.abs(b)
     return Rotated(value, magnitude)

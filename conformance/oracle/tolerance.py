@@ -141,7 +141,9 @@ def stored_error(tokens: Tokens, past_error: Float | None) -> Float:
     the rounding: there it is one quantisation step, the scale.
     """
     new = rows_between(tokens.past_row < 0)
-    if new == slice(0, tokens.past_row.shape[1]):
+    if tokens.magnitude is None and not tokens.format.quantised:
+        error = np.zeros(tokens.value.shape)
+    elif new == slice(0, tokens.past_row.shape[1]):
         error = _new_error(tokens)
     else:  # a long past takes time, and its tokens are copies
         error = np.zeros(tokens.value.shape)
@@ -151,7 +153,7 @@ def stored_error(tokens: Tokens, past_error: Float | None) -> Float:
 
 def _new_error(tokens: Tokens) -> Float:
     """Return the errors of tokens that this call stores; 0 for those of the past."""
-    error = rotated_error(tokens.magnitude, tokens.dtype, tokens.normed)
+    error = rotated_error(tokens)
     if tokens.format.quantised:
         error = _ambiguity(tokens, error) * tokens.format.step
     return error
@@ -192,7 +194,7 @@ def attended_error(tokens: Tokens, prompts: Bool, past_error: Float | None) -> F
         return error
     error += (Storage.of(tokens.dtype).unit + A) * np.abs(tokens.value)
     if prompts.any():
-        unstored = rotated_error(tokens.magnitude, tokens.dtype, tokens.normed)
+        unstored = rotated_error(tokens)
         unstored += np.abs(tokens.exact - tokens.value)
         error += np.where(prompts[:, None, None, None], unstored, 0.0)
     return error
@@ -218,18 +220,19 @@ def shares(got: Float, value: Float, unit: Float, target_class: TargetClass) -> 
     return share
 
 
-def rotated_error(magnitude: Float, dtype: np.dtype[Any], normed: bool = False) -> Float:
+def rotated_error(tokens: Tokens) -> Float:
     """Return the error of rotated elements with magnitudes |x1 cos| + |x2 sin|; 0 for copies.
 
     It comes from two products and a sum in float32 and one rounding to storage. If the heads
     [..., D] were normed before, the error of the norm is added.
     """
-    if not magnitude.any():
-        return np.zeros_like(magnitude)
-    storage = Storage.of(dtype)
-    error = (storage.unit + 2 * A) * magnitude + floor_of(storage)
-    if normed:
-        error = error + _norm_error(magnitude, storage)
+    magnitude, storage = tokens.magnitude, Storage.of(tokens.dtype)
+    if magnitude is None:
+        return np.zeros(tokens.value.shape)
+    error: Float = (storage.unit + 2 * A) * magnitude
+    error += floor_of(storage)
+    if tokens.normed:
+        error += _norm_error(magnitude, storage)
     return np.where(magnitude > 0.0, error, 0.0)
 
 
