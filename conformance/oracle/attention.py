@@ -58,6 +58,19 @@ class Attention:
     prompts: Bool
     """[B]: see :attr:`OracleCall.prompts`."""
 
+    @cached_property
+    def attends(self) -> Bool:
+        """[B, K, G, S, T]: the keys that are attended to."""
+        return np.isfinite(self.logits)
+
+    @cached_property
+    def top(self) -> Float:
+        """[B, K, G, S]: the largest logit of each row, including the sink's; 0 without any."""
+        top = np.max(self.logits, axis=-1, initial=-np.inf)
+        if self.sink is not None:
+            top = np.maximum(top, self.sink[:, :, None])
+        return np.where(np.isfinite(top), top, 0.0)
+
     def at(self, batch: slice, heads: slice, rows: slice, keys: slice) -> Attention:
         """Return a part: slices of B, K, S and T."""
         of_scores = np.s_[batch, heads, :, rows, keys]

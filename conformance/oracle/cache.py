@@ -23,13 +23,14 @@ from conformance.oracle.rotary import Rotated
 class Tokens:
     """Keys or values of consecutive tokens, each [B, K, tokens, D]; zeros where there is no token.
 
-    ``exact`` is the number before it is stored, and ``value`` is the number that the cache's format
-    stores for it. Attention uses ``value``. For a past token the two are equal. The other fields
-    are for the error model.
+    ``exact`` is the number before it is stored, ``codes`` is what the cache's format makes of it,
+    and ``value`` is the number that this represents. Attention uses ``value``. For a past token
+    ``value`` is equal to ``exact``. The other fields are for the error model.
     """
 
     value: Float
     exact: Float
+    codes: Float
     magnitude: Float | None
     """Magnitudes of elements rotated or normed by this call (:class:`Rotated`); 0 for copies. None
     if all are copies."""
@@ -51,6 +52,7 @@ class Tokens:
         return Tokens(
             value,
             value if self.exact is self.value else _gathered(shape, (self.exact, runs)),
+            value if self.codes is self.value else _gathered(shape, (self.codes, runs)),
             None if self.magnitude is None else _gathered(shape, (self.magnitude, runs)),
             past_row,
             self.format,
@@ -64,6 +66,7 @@ class Tokens:
             self,
             value=self.value[batch, heads, tokens],
             exact=self.exact[batch, heads, tokens],
+            codes=self.codes[batch, heads, tokens],
             magnitude=None if self.magnitude is None else self.magnitude[batch, heads, tokens],
             past_row=self.past_row[batch, tokens],
         )
@@ -147,8 +150,10 @@ def build_cache(call: OracleCall, new_key: Rotated) -> Cache:
         past: Float, new: Float, magnitude: Float | None, format: Format, normed: bool
     ) -> Tokens:
         exact = _gathered(shape, (past, of_past), (of_new(new), of_call))
-        value = format.decode(format.encode(exact))
-        return Tokens(value, exact, magnitude, past_row, format, call.dtype, normed)
+        codes = format.encode(exact)
+        return Tokens(
+            format.decode(codes), exact, codes, magnitude, past_row, format, call.dtype, normed
+        )
 
     normed = call.k_norm is not None
     return Cache(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import ml_dtypes
@@ -38,6 +39,7 @@ class Storage:
     smallest: float
 
     @classmethod
+    @cache
     def of(cls, dtype: np.dtype[Any]) -> Storage:
         """Return the properties of float32, float16 or bfloat16."""
         info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]

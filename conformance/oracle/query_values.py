@@ -114,5 +114,9 @@ def _coded(steps: Steps, tokens: Tokens, at: tuple[int, int, int]) -> Steps:
     if not tokens.format.quantised:
         return steps
     exact = {"exact": tokens.exact[at]} if len(steps) > 1 else {}
-    code = tokens.format.encode(tokens.exact)[at]
-    return {**steps, **exact, "code": code + 0.0, "stands for": tokens.value[at] + 0.0}  # no -0
+    return {
+        **steps,
+        **exact,
+        "code": tokens.codes[at] + 0.0,
+        "stands for": tokens.value[at] + 0.0,
+    }  # no -0

@@ -274,8 +274,10 @@ def _of_attention(
     defined = elements(attention.defined)
     watched = {why: elements(rows) for why, rows in attention.watched.items()}
     watched = {why: at for why, at in watched.items() if at.any()}
-    told = np.any([defined, *watched.values()], axis=0)
-    return Reference(np.where(told, value, 0.0), defined, call.dtype, watched=watched)
+    if not defined.all():
+        told = np.any([defined, *watched.values()], axis=0)
+        value = np.where(told, value, 0.0)
+    return Reference(value, defined, call.dtype, watched=watched)
 
 
 def _present(call: OracleCall, tokens: Tokens) -> Reference:
@@ -292,7 +294,9 @@ def _present(call: OracleCall, tokens: Tokens) -> Reference:
     if rows.format.packed:
         low, high = rows.format.pairs(defined)
         defined = low & high
-    value = np.where(defined, rows.format.pack(rows.format.encode(rows.exact)), 0.0)
+    value = rows.format.pack(rows.codes)
+    if not defined.all():
+        value = np.where(defined, value, 0.0)
     return Reference(value, defined, rows.format.dtype, tokens=rows)
 
 

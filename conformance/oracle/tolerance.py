@@ -288,7 +288,8 @@ def score_error(attention: Attention, dtype: np.dtype[Any], key_error: Float) ->
     if attention.query_normed:
         query_error += _norm_error(attention.query_magnitude, storage)
     error = _dot_products(query_error + head_size * A * q, k)
-    error += _dot_products(q + query_error, key_error)
+    if key_error.any():
+        error += _dot_products(q + query_error, key_error)
     error *= scale
     error += SCALE * A * np.abs(attention.scores)
     if attention.softcap:
@@ -312,25 +313,23 @@ def _dot_products(queries: Float, keys: Float) -> Float:
 
 def logit_error(attention: Attention, dtype: np.dtype[Any], key_error: Float) -> Float:
     """Return the largest error of each logit, [B, K, G, S, T]; 0 for a logit of -inf."""
-    exists = np.isfinite(attention.logits)
-    logits = np.where(exists, attention.logits, 0.0)
-    error = score_error(attention, dtype, key_error) + A * np.abs(logits)
-    return np.where(exists, error, 0.0)
+    error = score_error(attention, dtype, key_error)
+    error += A * np.abs(attention.logits)
+    return np.where(attention.attends, error, 0.0)
 
 
 def weight_error(attention: Attention, logit_errors: Float) -> Float:
     """Return ``logit_errors`` plus the error of exp, expressed as an error of the logit."""
-    exists = np.isfinite(attention.logits)
-    logits = np.where(exists, attention.logits, 0.0)
-    below_top = np.where(exists, _top(attention)[..., None] - logits, 0.0)
-    return np.where(exists, logit_errors + _exp_error(below_top), 0.0)
+    error = _exp_error(attention.top[..., None] - attention.logits)
+    error += logit_errors
+    return np.where(attention.attends, error, 0.0)
 
 
 def sink_error(attention: Attention) -> Float:
     """Return the largest error of the sink's logit, [B, K, G, S]: only that of exp."""
     if attention.sink is None:
         return np.zeros_like(attention.sink_probability)
-    return _exp_error(_top(attention) - np.maximum(attention.sink[:, :, None], -LARGEST_FLOAT32))
+    return _exp_error(attention.top - np.maximum(attention.sink[:, :, None], -LARGEST_FLOAT32))
 
 
 def _exp_error(below_top: Float) -> Float:
@@ -367,7 +366,9 @@ def budget_and_gains(
     sink_errors = sink_error(attention)
     magnitudes = np.abs(attention.value)[:, :, None]
     rest: Float = storage.unit * np.abs(attention.output) + floor_of(storage)
-    rest += (_sum_error(attention, storage) + FLUSH * _seen(attention)) @ magnitudes
+    lost = _sum_error(attention, storage)
+    lost += FLUSH * attention.visible[:, None, None]
+    rest += lost @ magnitudes
     if value_error.any():
         rest += _largest_weights(attention, errors, sink_errors) @ value_error[:, :, None]
     p, sink = attention.probabilities, attention.sink_probability
@@ -399,7 +400,7 @@ def qk_budget(
 
 
 def _logit_budget(attention: Attention, storage: Storage, errors: Float) -> Float:
-    logits = np.where(np.isfinite(attention.logits), attention.logits, 0.0)
+    logits = np.where(attention.attends, attention.logits, 0.0)
     return errors + storage.unit * np.abs(logits) + floor_of(storage)
 
 
@@ -414,25 +415,13 @@ def _probability_budget(attention: Attention, storage: Storage, errors: Float) -
     return np.where(p > 0.0, stored, 0.0)
 
 
-def _seen(attention: Attention) -> Float:
-    """Return 1 for each key that a query may attend to, else 0, [B, 1, 1, S, T]."""
-    return attention.visible[:, None, None].astype(np.float64)
-
-
 def _sum_error(attention: Attention, storage: Storage) -> Float:
     """Return the error of a probability from the softmax's sums and storage, [B, K, G, S, T]."""
     p = attention.probabilities
-    keys = _seen(attention).sum(axis=-1, keepdims=True)
+    keys = attention.visible.sum(axis=-1, keepdims=True)[:, None, None]
     error: Float = (storage.unit + (2 * keys + NORMALISE) * A) * p
-    return error + np.minimum(p, floor_of(storage))
-
-
-def _top(attention: Attention) -> Float:
-    """Return the largest logit of each row, including the sink's, [B, K, G, S]; 0 without any."""
-    top = np.max(attention.logits, axis=-1, initial=-np.inf)
-    if attention.sink is not None:
-        top = np.maximum(top, attention.sink[:, :, None])
-    return np.where(np.isfinite(top), top, 0.0)
+    error += np.minimum(p, floor_of(storage))
+    return error
 
 
 def _least_sum(attention: Attention, logit_errors: Float, sink_errors: Float) -> Float:
@@ -458,14 +447,17 @@ def weighted_distances(attention: Attention, gain: Float, sink_gain: Float) -> F
     batch_size, kv_num_heads, group, queries, keys = gain.shape
     moved = np.zeros_like(attention.output)
     block = max(1, 2**17 // max(1, keys * moved.shape[-1] * group))
-    for b in range(batch_size):
-        for h in range(kv_num_heads):
+    heads = max(1, min(kv_num_heads, block // max(1, queries)))
+    batches = max(1, block // max(1, queries * kv_num_heads))
+    for b in range(0, batch_size, batches):
+        for h in range(0, kv_num_heads, heads):
             for start in range(0, queries, block):
-                rows = (b, h, slice(None), slice(start, start + block))
-                output = attention.output[rows]
-                attended: Bool = np.isfinite(attention.logits[rows])
+                of_heads = slice(b, b + batches), slice(h, h + heads)
+                rows = (*of_heads, slice(None), slice(start, start + block))
+                output, attended = attention.output[rows], attention.attends[rows]
                 keys_of_rows = rows_between(attended)
-                distance = attention.value[b, h, keys_of_rows] - output[..., None, :]
+                value = attention.value[(*of_heads, None, None, keys_of_rows)]
+                distance = value - output[..., None, :]
                 np.abs(distance, out=distance)
                 sums = (gain[rows][..., None, keys_of_rows] @ distance)[..., 0, :]
                 sums += sink_gain[rows] * np.abs(output)
@@ -490,6 +482,6 @@ def rows_between(marked: Bool) -> slice:
 
 
 def _farthest(attended: Bool, distance: Float) -> Float:
-    """Return the largest distance between an output and a value attended to, [G, rows, D]."""
+    """Return the largest distance between an output and a value attended to, [..., rows, D]."""
     farthest: Float = np.max(np.where(attended[..., None], distance, 0.0), axis=-2, initial=0.0)
     return farthest

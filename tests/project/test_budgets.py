@@ -26,7 +26,7 @@ BUDGETS = {
     "conformance/maintain": 1887,
     "conformance/model": 5810,
     "conformance/operator": 2715,
-    "conformance/oracle": 2313,
+    "conformance/oracle": 2335,
     "conformance/report": 2683,
     "conformance/results": 3188,
     "conformance/run": 903,
