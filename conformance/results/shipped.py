@@ -16,7 +16,6 @@ from conformance.case.load import load
 from conformance.results.records import AnyCaseRecord, CaseRecord, ShippedCaseRecord
 from conformance.results.same import EXPLANATIONS
 
-
 #: The cases of the corpus that were loaded, by their ids, with their records.
 _LOADED: Final[dict[str, tuple[Case, ShippedCaseRecord]]] = {}
 

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import Self
 
 from conformance.base.text import printable
+from conformance.base.tuning import reuse_memory
 from conformance.case.case import Case
 from conformance.expectations.match import Expectation
 from conformance.harness.jobs import Job
@@ -40,6 +41,7 @@ class PlanRun:
         ready: DescribedTarget | None = None,
         ends_with_failure: bool = False,
     ) -> None:
+        reuse_memory()
         self.plan = plan
         self._ends_with_failure = ends_with_failure
         described = None if ready is None else ready.reported or ready.described

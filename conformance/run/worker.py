@@ -20,7 +20,6 @@ from multiprocessing.util import Finalize
 from typing import Final, NoReturn
 
 from conformance.base import interrupts
-from conformance.base.tuning import reuse_memory
 from conformance.case.case import Case
 from conformance.harness.runner import RunnerFailed
 from conformance.results.records import InfrastructureRecord
@@ -247,7 +246,6 @@ def _begin(runs: Sequence[PlanRun], cases: Sequence[Case]) -> None:
     """Prepare this process for tasks, and for the end of the one that started it."""
     global _worker
     interrupts.ignore()  # the process that started it ends it
-    reuse_memory()
     _worker = worker = Worker([run.again() for run in runs], cases)
     Finalize(None, worker.close, exitpriority=10)
 
