@@ -35,6 +35,19 @@ def collect_seldom() -> None:
     gc.set_threshold(50_000, 50, 100)
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Collect no garbage within this context, where all that is made is used until its end.
+
+    Collections are a quarter of the time in which a page of 8,500 results is made.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 @cache
 def reuse_memory() -> None:
     """Keep freed memory in this process for its next arrays. Does nothing without glibc.

@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from conformance.base.target_names import at_release, split_release
+from conformance.base.tuning import uncollected
 from conformance.base.words import not_run
 from conformance.case.case import Case
 from conformance.case.corpus import find
@@ -100,6 +101,7 @@ def history(targets: TargetOptions, outputs: OutputOptions, asked: Asked) -> int
 # From recorded results
 
 
+@uncollected()
 def _of_files(asked: Asked, outputs: OutputOptions) -> int:
     """Print the history of results files; paths and expression select from their cases."""
     more = [path for path in asked.paths if path.endswith(_RESULTS)]

@@ -202,7 +202,7 @@ def _share(group: GroupHistory) -> float:
 
 def _is_new(group: GroupHistory) -> bool:
     """Whether no case of the group is right in the first release that was tried."""
-    return bool(group.spans) and group.spans[0].state == "none"
+    return group.first_state == "none"
 
 
 def _line(text: str) -> str:

@@ -11,6 +11,7 @@ from typing import Final
 
 import click
 
+from conformance.base.tuning import uncollected
 from conformance.base.words import plural
 from conformance.cli.common import (
     BadArgument,
@@ -165,6 +166,7 @@ def _add_forms(command: click.Command) -> click.Command:
     metavar="URL",
     help="Where --site will be, for links from chats and search engines.",
 )
+@uncollected()
 def report(
     results: Sequence[Path],
     against: Sequence[Path],
@@ -224,6 +226,7 @@ def _write(material: Material, requested: Sequence[tuple[_Form, Path]]) -> int:
     metavar="FILE",
     help="Write the changes to FILE, and print the regressions.",
 )
+@uncollected()
 def diff(old: Path, new: Path, markdown: Path | None) -> int:
     """Compare two results files: what broke, and what is fixed.
 

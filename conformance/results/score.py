@@ -19,7 +19,7 @@ from conformance.results.verdicts import (
     SOFTWARE,
     TABLE,
     is_of_software,
-    is_silent_failure,
+    ranks_as,
     was_tried,
 )
 from conformance.results.wrong_outputs import only_presents
@@ -75,11 +75,11 @@ def part_of(result: ResultRecord) -> ScorePart | None:
     """The part in which a result is counted; None if the call was not tried."""
     if not was_tried(result):
         return None
+    if ranks_as(result) != "wrong":
+        return _BY_GROUP[TABLE[result.verdict].group]
     if is_of_software(result):
         return "software"
-    if is_silent_failure(result):
-        return "presents" if only_presents(result) else "silent"
-    return _BY_GROUP[TABLE[result.verdict].group]
+    return "presents" if only_presents(result) else "silent"
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,9 @@ class Table:
         themes: dict[str, list[ScorePart | None]] = {}
         for id, row in self.rows.items():
             there = [row[label] for label in labels if label in row]
-            cell = min(there, key=lambda cell: cell.severity, default=None)
+            if len(there) > 1:
+                there.sort(key=lambda cell: cell.severity)
+            cell = there[0] if there else None
             case, part = self.cases.get(id), cell.part if cell else None
             basis = cell.basis if cell else case.contract.basis if case else "specified"
             bases[basis].append(part)

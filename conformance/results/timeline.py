@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar, get_args
 
 from conformance.base.target_names import on_adapter, split_version
 from conformance.base.versions import ordered_version, release_key, series_between
-from conformance.results.verdicts import was_tried, worst
+from conformance.results.verdicts import Verdict, was_tried, worst
 
 if TYPE_CHECKING:
-    from conformance.results.records import ResultRecord
     from conformance.results.table import Column, Table
 
 #: What marks a release before which nothing is known: it holds since then, or since earlier.
@@ -180,14 +179,14 @@ class CaseChange:
 class CaseHistory:
     """A case in each release of a series, the oldest first.
 
-    ``states`` has a verdict, `UNSTABLE`, or None where the release is unknown; ``results`` the
-    result, None where there is none or the case was not tried.
+    ``states`` has a verdict, `UNSTABLE`, or None where the release is unknown; ``verdicts`` the
+    verdict also where it is unstable.
     """
 
     case: str
     versions: tuple[str, ...]
     states: tuple[str | None, ...]
-    results: tuple[ResultRecord | None, ...]
+    verdicts: tuple[Verdict | None, ...]
     target: str = ""
 
     @cached_property
@@ -244,16 +243,16 @@ def _case_history(
     unstable: set[tuple[str, str]],
 ) -> CaseHistory:
     states: list[str | None] = []
-    results: list[ResultRecord | None] = []
+    verdicts: list[Verdict | None] = []
     for release in series.tried:
         every = [(case, column.label) for column in release.columns]
         there = [r for key in every if (r := joined.results.get(key)) and was_tried(r)]
-        result = worst(there) if there else None
+        verdict = worst(there).verdict if there else None
         shaken = not unstable.isdisjoint(every) or any(r.flaky is not None for r in there)
-        results.append(result)
-        states.append(UNSTABLE if shaken else result.verdict if result else None)
+        verdicts.append(verdict)
+        states.append(UNSTABLE if shaken else verdict)
     versions = tuple(release.version for release in series.tried)
-    return CaseHistory(case, versions, tuple(states), tuple(results), series.name)
+    return CaseHistory(case, versions, tuple(states), tuple(verdicts), series.name)
 
 
 # A group of cases
@@ -272,12 +271,19 @@ class GroupHistory:
 
     def _state(self, number: int) -> GroupState | None:
         """The state in a release; None if not all cases were tried there, and the others pass."""
-        states = [one.states[number] for one in self.members]
-        results = [r for one in self.members if (r := one.results[number]) is not None]
-        right = sum(result.verdict == "pass" for result in results)
-        if right < len(results):
+        verdicts = [one.verdicts[number] for one in self.members]
+        right = verdicts.count("pass")
+        if right < len(verdicts) - verdicts.count(None):
             return "partly" if right else "none"
-        return "full" if len(results) == len(states) and UNSTABLE not in states else None
+        is_full = right == len(verdicts) and all(
+            one.states[number] != UNSTABLE for one in self.members
+        )
+        return "full" if is_full else None
+
+    @property
+    def first_state(self) -> GroupState | None:
+        """The state in the first release in which it is known; None: it is known in none."""
+        return next(filter(None, map(self._state, range(len(self._versions)))), None)
 
     @cached_property
     def spans(self) -> list[Span[GroupState]]:

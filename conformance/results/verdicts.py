@@ -201,7 +201,8 @@ def severity(result: ResultRecord) -> int:
 
 def worst(results: Iterable[ResultRecord]) -> ResultRecord:
     """The first of the worst results. Raises :class:`ValueError` if there are none."""
-    return min(results, key=severity)
+    first, *others = results
+    return min((first, *others), key=severity) if others else first
 
 
 def is_red(result: ResultRecord, basis: str) -> bool:
