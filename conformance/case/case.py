@@ -152,7 +152,9 @@ class Case:
     def contract(self) -> Contract:
         """The demands on a runtime: those in the file, or those that follow from the features."""
         with self._place_of_errors():
-            contract = self.written_contract or contract_by_features(self.call, self.steps)
+            contract = self.written_contract
+            if contract is None and not self.is_graph:
+                contract = contract_by_features(self.features)
             if contract is None:
                 sentence = "none follows from the features of this call; write one"
                 raise CallError("contract", sentence)

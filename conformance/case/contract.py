@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
 from pydantic import Field
 
-from conformance.operator.call import Call, GraphCall, Model
+from conformance.operator.call import Model
 from conformance.operator.contracts import contract_of
-from conformance.operator.features import features_of
 from conformance.operator.part import Basis, Demands
 from conformance.operator.readings import ReadingName
-from conformance.operator.tensors import Step
 
 #: The meaning of each basis, as a sentence.
 BASES: Final[dict[Basis, str]] = {
@@ -81,11 +80,8 @@ class Contract(Model):
         return self.model_copy(update={**own.model_dump(exclude_none=True), "providers": {}})
 
 
-def contract_by_features(call: Call, steps: tuple[Step, ...]) -> Contract | None:
-    """The contract of a call; None if one of its features has a value that is not listed."""
-    if isinstance(call, GraphCall):
-        return None
-    features = features_of(call, steps)
+def contract_by_features(features: Mapping[str, str | None]) -> Contract | None:
+    """The contract of a node with these features; None if one has a value that is not listed."""
     if any(value is None for name, value in features.items() if name not in _MAY_BE_UNLISTED):
         return None
     return _validated(tuple(features.items()))

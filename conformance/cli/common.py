@@ -51,12 +51,12 @@ def read_runs(
 
     ``change`` is made to each result.
     """
+    from conformance.results.in_memory import StoreInMemory
     from conformance.results.reader import read  # imports pydantic
-    from conformance.results.store import Store
     from conformance.results.table import with_shared_cases
 
     with reading():
-        runs = with_shared_cases(read(file, Store(change)) for file in files)
+        runs = with_shared_cases(read(file, StoreInMemory(change)) for file in files)
     return runs
 
 

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +34,6 @@ from conformance.cli.run import (
     write_outputs,
 )
 from conformance.cli.terminal import RunSummary, Terminal
-from conformance.operator.features import features_of
 from conformance.results.descriptions import case_record
 from conformance.results.reader import Run
 from conformance.results.records import ResultRecord, Selection
@@ -108,7 +108,7 @@ def _of_files(asked: Asked, outputs: OutputOptions) -> int:
     paths = [path for path in asked.paths if path not in more]
     files = [*asked.recorded, *map(Path, more)]
     check_separate(files, outputs.named)
-    runs = read_runs(dict.fromkeys(files), None if outputs.html is not None else _light)
+    runs = read_runs(dict.fromkeys(files), None if outputs.html is not None else _Shown())
     joined = tabulate(runs)
     cases: Sequence[Case] = find(()).named
     if paths or asked.expression:
@@ -123,9 +123,32 @@ def _of_files(asked: Asked, outputs: OutputOptions) -> int:
     return Status.INFRASTRUCTURE if joined.infrastructure or missing else Status.AS_EXPECTED
 
 
-def _light(result: ResultRecord) -> ResultRecord:
-    """A result without its figures and the runner's messages, which are most of its memory."""
-    return result.model_copy(update={"errors": (), "faults": (), "relation": None, "stderr": ""})
+#: What a history shows of a result.
+_SHOWN: Final = (
+    "target", "verdict", "unexpected", "outcome", "values_right", "other_kernel", "wrong_outputs",
+    "expectation", "contract",
+)  # fmt: skip
+_shown: Final = attrgetter(*_SHOWN)
+
+
+class _Shown:
+    """The results as a history shows them, without what is said of their cases.
+
+    Equal ones are one record, since a history has many releases.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[object, ResultRecord] = {}
+
+    def __call__(self, result: ResultRecord) -> ResultRecord:
+        values = _shown(result)
+        key = *values[:-2], repr(values[-2:])
+        if key not in self._known:
+            fields = dict(zip(_SHOWN, values, strict=True))
+            self._known[key] = ResultRecord.model_construct(
+                case="", reason="", reproduce="", **fields
+            )
+        return self._known[key]
 
 
 def _only(joined: Table, ids: set[str]) -> Table:
@@ -144,7 +167,8 @@ class _Summary(RunSummary):
     """The results of many releases without their figures, which would take gigabytes."""
 
     def add(self, case: Case, record: ResultRecord) -> None:
-        super().add(case, _light(record))
+        without = {"errors": (), "faults": (), "relation": None, "stderr": ""}
+        super().add(case, record.model_copy(update=without))
 
 
 def _of_runs(asked: Asked, wanted: TargetOptions, outputs: OutputOptions) -> int:
@@ -226,7 +250,7 @@ def _print(
     every = histories(joined)
     # A call that may be rejected does not show that a feature works.
     features = {
-        case.id: features_of(case.call, case.steps)
+        case.id: case.features
         for case in cases
         if case.id in joined.cases and not case.is_graph and case.contract.demands == "computes"
     }

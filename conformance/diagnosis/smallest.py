@@ -198,7 +198,7 @@ class Variations:
 
     def _derived(self, case: Case) -> str | None:
         """The demand on the provider that follows from the features of a case."""
-        contract = contract_by_features(case.call, case.steps)
+        contract = None if case.is_graph else contract_by_features(case.features)
         return contract.on(self.provider).demands if contract else None
 
 

@@ -137,9 +137,11 @@ def _contract(fields: Mapping[str, Any], known: dict[str, dict[str, Any]]) -> di
         contract = _FLAT_SCALES
     elif (call.softcap or 0.0) < 0:
         contract = _NEGATIVE_SOFTCAP
-    elif any(misfits(call, "computes")) or why_excluded(features_of(call, steps_of(call))):
+    elif any(misfits(call, "computes")) or why_excluded(
+        features := features_of(call, steps_of(call))
+    ):
         contract = _EXCLUDED
-    elif contract_by_features(call, steps_of(call)) is None:
+    elif contract_by_features(features) is None:
         contract = _PLAIN
     else:
         return {}
