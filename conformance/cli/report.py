@@ -66,6 +66,7 @@ def _html(material: Material, path: Path, on_site: bool = False) -> _Files:
             material.changes,
             stale_after=material.stale_after,
             address=material.address if on_site else None,
+            table=material.table,
         ),
     )
 

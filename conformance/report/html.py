@@ -37,7 +37,7 @@ from conformance.results.instability import instability_examples, instability_te
 from conformance.results.reader import Run
 from conformance.results.records import TargetRecord
 from conformance.results.score import SHOWN, shown_parts
-from conformance.results.table import tabulate
+from conformance.results.table import Table, tabulate
 from conformance.results.timeline import CHANGE_KINDS
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import (
@@ -64,15 +64,16 @@ def render(
     model: ModelTable | None = None,
     stale_after: int | None = None,
     address: str | None = None,
+    table: Table | None = None,
 ) -> str:
-    """The HTML page of one or more runs, to be written as UTF-8.
+    """The HTML page of one or more runs, to be written as UTF-8; ``table`` is theirs, if known.
 
     It begins with the answer for a ``model``, then has the ``changes`` from a baseline. With
     ``stale_after``, the page warns when its newest results are older than that many days.
     ``address`` is the URL of the site to which the page belongs: empty if unknown, None if it
     belongs to no site. Raises `ResultsError` if there are no runs.
     """
-    table = tabulate(runs)
+    table = table or tabulate(runs)
     shown, cells, reports = page(table, changes)
     models = None if model else _models([column.target for column in table.columns])
     scripts = ["messages.js", "models.js", *(f"page/{name}.js" for name in SCRIPTS)]

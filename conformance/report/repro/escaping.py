@@ -96,4 +96,4 @@ def fence_around(text: str) -> str:
 
 
 def _longest_fence(text: str) -> int:
-    return max(map(len, re.findall("`+", text)), default=0)
+    return max(map(len, re.findall("`+", text)), default=0) if "`" in text else 0
