@@ -1,13 +1,17 @@
-"""Keeps the last result of a function."""
+"""Keeps the last results of a function."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TypeVar
+from typing import Final, TypeVar
 
 _Of = TypeVar("_Of")
 _Made = TypeVar("_Made")
+
+
+#: The number of results that `cache_few` keeps.
+_FEW: Final = 64
 
 
 def cache_last(make: Callable[[_Of], _Made]) -> Callable[[_Of], _Made]:
@@ -16,12 +20,24 @@ def cache_last(make: Callable[[_Of], _Made]) -> Callable[[_Of], _Made]:
     For objects that come one after another and cannot be keys of a dictionary. The result must not
     be changed.
     """
-    last: list[tuple[_Of, _Made]] = []
+    return _kept(make, 1)
+
+
+def cache_few(make: Callable[[_Of], _Made]) -> Callable[[_Of], _Made]:
+    """The same for a few objects, such as targets, that come again and again."""
+    return _kept(make, _FEW)
+
+
+def _kept(make: Callable[[_Of], _Made], most: int) -> Callable[[_Of], _Made]:
+    last: dict[int, tuple[_Of, _Made]] = {}  # an object that is kept does not lose its id
 
     @wraps(make)
     def made(of: _Of) -> _Made:
-        if not last or last[0][0] is not of:
-            last[:] = [(of, make(of))]
-        return last[0][1]
+        kept = last.get(id(of))
+        if kept is None:
+            if len(last) >= most:
+                del last[next(iter(last))]
+            kept = last[id(of)] = (of, make(of))
+        return kept[1]
 
     return made

@@ -7,14 +7,23 @@ is the place of a value, in base 36; all else stands for itself. A value comes a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import count, product
 from typing import Any, Final, cast
-
-import numpy as np
 
 
 class EncodedPlace(str):
     """The place of a value that is encoded already."""
+
+
+class Repeated:
+    """A value of which many others are parts; it is encoded once."""
+
+    __slots__ = ("place", "value")
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+        self.place: EncodedPlace | None = None
 
 
 #: Types of what stands for itself: numbers, true, false and null, and a place.
@@ -27,6 +36,7 @@ class Encoder:
     def __init__(self) -> None:
         self._values: list[object] = []
         self._places: dict[object, EncodedPlace] = {}
+        self._new_places = _base_36()
 
     def add(self, value: object) -> Any:
         """The place of a text, an array or an object; any other value, and a place, as it is."""
@@ -34,6 +44,10 @@ class Encoder:
             return value
         if isinstance(value, str):
             return self._place(value, value)
+        if isinstance(value, Repeated):
+            if value.place is None:
+                value.place = self.add(value.value)
+            return value.place
         if isinstance(value, dict):
             parts = self._parts(value.values())
             return self._place((*value, *_keys(parts)), dict(zip(value, parts, strict=True)))
@@ -46,7 +60,7 @@ class Encoder:
     def _place(self, key: object, value: object) -> EncodedPlace:
         place = self._places.get(key)
         if place is None:
-            place = self._places[key] = EncodedPlace(np.base_repr(len(self._values), 36).lower())
+            place = self._places[key] = EncodedPlace(next(self._new_places))
             self._values.append(value)
         return place
 
@@ -59,3 +73,11 @@ class Encoder:
 def _keys(parts: Iterable[object]) -> list[object]:
     """The same for parts that are written the same: 1, 1.0 and true are not."""
     return [part if type(part) is EncodedPlace else (type(part), repr(part)) for part in parts]
+
+
+def _base_36() -> Iterator[str]:
+    """The numbers from 0 on, in base 36."""
+    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
+    yield "0"
+    for length in count(1):
+        yield from map("".join, product(digits[1:], *[digits] * (length - 1)))

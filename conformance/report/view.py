@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
@@ -19,7 +20,7 @@ from conformance.base.paths import data_path
 from conformance.base.text import clean, deep_clean
 from conformance.case.contract import BASES
 from conformance.diagnosis.explanation import explanations_of
-from conformance.report.encoding import Encoder
+from conformance.report.encoding import EncodedPlace, Encoder, Repeated
 from conformance.report.error_picture import picture
 from conformance.report.history import sentence
 from conformance.report.repro.issue import issue_parts
@@ -159,11 +160,11 @@ def page(
     known = [cause for cause in listed if cause.example.known]
     links = {clean(cause.known.link) for cause in known}
     encoder = Encoder()
-    rows = _cases(table, cases, release_histories, encoder)
+    rows, themes = _cases(table, cases, release_histories, encoder), _themes(cases)
     shown = Page(
         heads=heads,
         histories=release_histories,
-        themes={theme: _theme(theme, cases) for head in heads[:1] for theme in head.scores.themes},
+        themes={theme: themes[theme] for head in heads[:1] for theme in head.scores.themes},
         unexpected=[cause for cause in listed if cause.example.unexpected],
         shared=[one.lines for one in explanations_of(table) if one.lines],
         known=known,
@@ -256,9 +257,9 @@ def _cases(
     """The row of each case, without its results; inputs and outputs are encoded already."""
     entries = dict.fromkeys(_entry(id, case) for id, case in cases.items())
     groups = {entry: number for number, entry in enumerate(entries)}
-    rows = {}
+    rows, ports = {}, dict[object, EncodedPlace]()
     for id, case in cases.items():
-        rows[id] = {**_case_details(id, case, encoder), "group": groups[_entry(id, case)]}
+        rows[id] = {**_case_details(id, case, encoder, ports), "group": groups[_entry(id, case)]}
         if release_histories:
             rows[id]["history"] = [
                 _history_details(one.cases[id], one.series.name) for one in release_histories
@@ -292,6 +293,7 @@ def _cells(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     reports: list[list[list[str]]] = []
     texts: dict[str, str] = {}  # of the reports, each once
+    looks: dict[object, Repeated] = {}
     colours: dict[str, int] = {}  # with the severity of the worst result that has it
     for id, case in cases.items():
         row = rows[id]
@@ -303,10 +305,14 @@ def _cells(
                 row["results"].append(None)
                 continue
             result, look = cell.result, _look(cell)
+            key = str(look)
+            shared = looks.get(key)
+            if shared is None:
+                shared = looks[key] = Repeated(look)
             severe = colours.get(look["colour"], cell.severity)
             colours[look["colour"]] = min(severe, cell.severity)
             details = _result_details(result, changes.get((id, column.label)))
-            details["look"] = look
+            details["look"] = shared
             if result.bits is not None:
                 details["bits"] = outputs.setdefault(result.bits, len(outputs))
             row["results"].append(encoder.add(details))
@@ -337,7 +343,7 @@ def _cells(
             for head in heads
         ],
         "series": series,
-        "themes": [_theme(theme, cases) for theme in themes],
+        "themes": [*_themes(cases).values()],
         "groups": [_group(entry, those, themes[entry[0]]) for entry, those in members.items()],
         "cases": list(rows.values()),
     }
@@ -345,8 +351,9 @@ def _cells(
     templates = {name: template_text(name) for name in sorted(used)}
     in_reports = Encoder()
     for text in sorted(texts, key=lambda text: text[:9]):
-        in_reports.add(text)  # similar ones are adjacent, which compresses better
-    return encoder.whole(cells), in_reports.whole({"reports": reports, "templates": templates})
+        texts[text] = in_reports.add(text)  # similar ones are adjacent, which compresses better
+    placed = ([[texts[text] for text in part] for part in report] for report in reports)
+    return encoder.whole(cells), in_reports.whole({"reports": placed, "templates": templates})
 
 
 def template_of(target: TargetRecord) -> str | None:
@@ -383,10 +390,16 @@ def _entry(id: str, case: CaseRecord | None) -> tuple[str, str]:
     return (case.theme, case.name) if case else ("", id)
 
 
-def _theme(theme: str, cases: Mapping[str, CaseRecord | None]) -> dict[str, str]:
-    questions = (case.question for case in cases.values() if case and case.theme == theme)
-    question = next(questions, "Cases without a description in the file")
-    return {"name": clean(theme) or UNDESCRIBED, "question": clean(question)}
+def _themes(cases: Mapping[str, CaseRecord | None]) -> dict[str, dict[str, str]]:
+    """The name and the question of each theme."""
+    questions: dict[str, str] = {}
+    for id, case in cases.items():
+        question = case.question if case else "Cases without a description in the file"
+        questions.setdefault(_entry(id, case)[0], question)
+    return {
+        theme: {"name": clean(theme) or UNDESCRIBED, "question": clean(question)}
+        for theme, question in questions.items()
+    }
 
 
 def _group(
@@ -404,9 +417,8 @@ def _group(
     }
 
 
-_PORT = {"name", "state", "shape", "dtype", "values"}
-_CALL = {"inputs": {"__all__": _PORT}, "outputs": {"__all__": _PORT}, "attributes": True,
-         "steps": True, "graph": {"file", "nodes"}}  # fmt: skip
+_port: Final = attrgetter("name", "state", "shape", "dtype")
+_CALL = {"attributes": True, "steps": True, "graph": {"file", "nodes"}}
 #: The fields of a case that the page shows.
 _CASE: Final[Any] = {
     **dict.fromkeys(("id", "axes", "file", "why", "tags", "links", "contract", "relation"), True),
@@ -414,21 +426,37 @@ _CASE: Final[Any] = {
 }
 
 
-def _case_details(id: str, case: CaseRecord | None, encoder: Encoder) -> dict[str, Any]:
+def _case_details(
+    id: str, case: CaseRecord | None, encoder: Encoder, known: dict[object, EncodedPlace]
+) -> dict[str, Any]:
+    """The fields of a case; ``known`` are the inputs and outputs that are encoded already."""
     if case is None:
         return {"id": clean(id)}
     details: Any = deep_clean(case.model_dump(mode="json", include=_CASE))
     call = details["call"]
-    dtypes = [port["dtype"] for port in call["inputs"] if port["dtype"]]
+    dtypes = [clean(port.dtype) for port in case.call.inputs if port.dtype]
     if call.get("graph"):  # its first input may be token ids
         dtypes = [word for word in dtypes if "float" in word] or dtypes
     query = next(iter(dtypes), "")
     details["dtype"] = details["axes"].get("dtype", query)  # an axis takes precedence
-    for ports in (call["inputs"], call["outputs"]):
-        ports[:] = [
-            encoder.add({name: of for name, of in port.items() if of is not None}) for port in ports
-        ]
+    ports = {}
+    for name, those in (("inputs", case.call.inputs), ("outputs", case.call.outputs)):
+        ports[name] = []
+        for port in those:
+            fields = *_port(port), getattr(port, "values", None)
+            if fields not in known:
+                known[fields] = encoder.add(_port_details(*fields))
+            ports[name].append(known[fields])
+    details["call"] = ports | call
     return details  # type: ignore[no-any-return]
+
+
+def _port_details(
+    name: str, state: str, shape: Sequence[object] | None, dtype: str | None, values: str | None
+) -> dict[str, Any]:
+    shown = {"name": name, "state": state, "shape": shape and [*shape], "dtype": dtype}
+    shown["values"] = values
+    return {field: deep_clean(value) for field, value in shown.items() if value is not None}
 
 
 def _look(cell: Cell) -> dict[str, Any]:

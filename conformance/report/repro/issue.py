@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from conformance.base.remembered import cache_last
+from conformance.base.remembered import cache_few, cache_last
 from conformance.base.text import clean
 from conformance.case.contract import Contract
 from conformance.operator.signature import DOMAIN, OP_TYPE
@@ -68,7 +68,7 @@ def issue_parts(
     if result.expectation and (finding := alone(result.expectation.link)):
         lines += ["", "## Analysis", "", finding]
     lines += ["", "## Environment", ""]
-    lines += [f"- {inline(name)}: {inline(value)}" for name, value in _where(target)]
+    lines += _environment(target)
     command = code(shared_command(result.reproduce), 1000)
     lines += ["", f"Command of the suite (gqa-conformance): {command}", "", "## Reproduction", ""]
     if program.missing is not None:
@@ -135,6 +135,12 @@ def _worst(result: ResultRecord) -> Iterator[str]:
         digits = ("9", "9", "3", "3")
         cells = ("" if x is None else f"{x:.{n}g}" for x, n in zip(figures, digits, strict=True))
         yield f"| {place} | {' | '.join(cells)} |"
+
+
+@cache_few
+def _environment(target: TargetRecord) -> list[str]:
+    """The lines about the runtime and the machine."""
+    return [f"- {inline(name)}: {inline(value)}" for name, value in _where(target)]
 
 
 def _where(target: TargetRecord) -> Iterator[tuple[str, str]]:

@@ -16,14 +16,14 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import onnx
 from onnx import helper
 
 from conformance.base.paths import data_path
-from conformance.base.remembered import cache_last
+from conformance.base.remembered import cache_few, cache_last
 from conformance.base.text import one_line
 from conformance.bundle.model import declare, filled_model, model_of
 from conformance.bundle.script import ALIASES, CARRY
@@ -118,7 +118,7 @@ def program_of(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> 
     missing = _why_not(case, result, target)
     if missing is None and script is not None:
         try:
-            lines = [*_case_lines(case), *_result_lines(case, result, target, script)]
+            lines = [*_case_lines(case), *_result_lines(case, result, target)]
             data = ["{", *lines[:-1], lines[-1].removesuffix(","), "}"]
             return ReproductionProgram(template, comment(head, mark), data)
         # this suite writes no such file
@@ -143,6 +143,19 @@ def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> st
         return "The case was not run, so there is nothing to reproduce."
     if result.other_kernel:
         return "It ran without the kernel that the target names: there is nothing to reproduce."
+    if why := _why_not_call(case):
+        return why
+    call = case.call
+    if not script.shared_buffer and (call.shared_buffer or any(one.holds for one in call.inputs)):
+        return (
+            "An output uses memory of the program, which this runtime's interface cannot express."
+        )
+    return None
+
+
+@cache_last
+def _why_not_call(case: CaseRecord) -> str | None:
+    """Why no program can make the call, on any target."""
     call = case.call
     connected = [tensor for tensor in call.inputs if tensor.state == "connected"]
     unlisted = [each for each in connected if each.recipe is None]
@@ -154,10 +167,6 @@ def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> st
     names = [*(tensor.name for tensor in connected), *(tensor.name for tensor in made)]
     if not made or not all(map(PLAIN_NAME.fullmatch, names)):
         return "The results file describes tensors that this version does not know."
-    if not script.shared_buffer and (call.shared_buffer or any(one.holds for one in call.inputs)):
-        return (
-            "An output uses memory of the program, which this runtime's interface cannot express."
-        )
     return None
 
 
@@ -187,13 +196,10 @@ def _case_lines(case: CaseRecord) -> list[str]:
     return [*_lines(data)]
 
 
-def _result_lines(
-    case: CaseRecord, result: ResultRecord, target: TargetRecord, script: StandaloneProgram
-) -> list[str]:
+def _result_lines(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
     """The lines of the data about the runtime and the checks."""
     right, wrong, rejected = verdicts(case, result)
     data = {
-        "runtime": _runtime(target, script, alone=case.call.graph is None),
         "runs": 2 if has_fault(result, "runs_differ") else 1,
         "seconds": _SECONDS if result.time_limit is None else result.time_limit,
         "if_right": right,
@@ -203,12 +209,25 @@ def _result_lines(
         "elements": wrong_elements(case, result),
         "notes": [_ELSEWHERE] if is_of_the_variant(result) else [],
     }
-    return [*_lines(data)]
+    runtime = _runtime_alone if case.call.graph is None else _runtime
+    return [*runtime(target), *_lines(data)]
 
 
-def _runtime(target: TargetRecord, script: StandaloneProgram, alone: bool) -> dict[str, Any]:
-    """The options of the runtime. ``alone``: no node may run on the CPU."""
-    entry = entry_of(target.ep)
+@cache_few
+def _runtime(target: TargetRecord) -> list[str]:
+    """The lines with the options of the runtime."""
+    return [*_lines({"runtime": _options(target, alone=False)})]
+
+
+@cache_few
+def _runtime_alone(target: TargetRecord) -> list[str]:
+    """The same for a call of which no node may run on the CPU."""
+    return [*_lines({"runtime": _options(target, alone=True)})]
+
+
+def _options(target: TargetRecord, alone: bool) -> dict[str, Any]:
+    script, entry = script_of(target.ep), entry_of(target.ep)
+    assert script is not None  # or there is no program
     provider = (entry.execution_provider if entry else None) or ""
     device = device_word(provider) or "cpu"
     return {
@@ -314,9 +333,14 @@ def _joined(items: Sequence[str]) -> str:
 
 def _json(value: Any) -> str:
     """ASCII JSON without characters that can end a literal or a script."""
+    return _word(value) if type(value) is str and len(value) <= _COLUMNS else _encoded(value)
+
+
+def _encoded(value: Any) -> str:
     return _SPECIAL.sub(lambda match: f"\\u{ord(match[0][-1]):04x}", _ENCODER.encode(value))
 
 
+_word: Final = lru_cache(1 << 12)(_encoded)
 _COLUMNS: Final = 90
 _ENCODER: Final = json.JSONEncoder(allow_nan=False)
 _SPECIAL: Final = re.compile(r"\\[\\\"]|[`$<>&'\x7f]")
@@ -341,11 +365,19 @@ def _head(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> Itera
     if result.hazard:
         yield f"hazard:   {one_line(result.hazard, 400)}"
     yield from _caveats(case, result)
+    yield from _how_to_run(target)
+
+
+@cache_few
+def _how_to_run(target: TargetRecord) -> list[str]:
+    """The lines about the adapter, and the commands."""
+    lines = []
     if target.describe and target.describe.adapter:
-        yield f"adapter:  {one_line(target.describe.adapter, 100)}"
+        lines += [f"adapter:  {one_line(target.describe.adapter, 100)}"]
     if script := script_of(target.ep):
-        yield "to run:   in an empty folder; the exit status is 0 if the verdict is pass, else 1"
-        yield from (f"          {one_line(command)}" for command in _run(target, script))
+        lines += ["to run:   in an empty folder; the exit status is 0 if the verdict is pass, else 1"]
+        lines += [f"          {one_line(command)}" for command in _run(target, script)]
+    return lines
 
 
 _EXPECTED: Final = {
