@@ -37,14 +37,16 @@ def collect_seldom() -> None:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Collect no garbage within this context, where all that is made is used until its end.
+    """Collect no garbage within this context, and never that of it: the process is about to end.
 
-    Collections are a quarter of the time in which a page of 8,500 results is made.
+    For commands that use all that they make until their end, where collections and the last one
+    take a third of the time.
     """
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
         gc.enable()
 
 
