@@ -30,6 +30,7 @@ from conformance.results.compare import Change, RunDifferences
 from conformance.results.instability import is_unstable
 from conformance.results.records import (
     CaseRecord,
+    ExpectationRecord,
     OutputErrorRecord,
     ResultRecord,
     TargetRecord,
@@ -293,35 +294,33 @@ def _cells(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     reports: list[list[list[str]]] = []
     texts: dict[str, str] = {}  # of the reports, each once
-    looks: dict[object, Repeated] = {}
+    looks: dict[object, tuple[dict[str, Any], Repeated]] = {}
+    known: dict[object, Repeated] = {}
     colours: dict[str, int] = {}  # with the severity of the worst result that has it
     for id, case in cases.items():
         row = rows[id]
         row |= {"report": len(reports), "results": []}
         outputs: dict[str, int] = {}
+        verdicts = [(label, clean(label), cell.verdict) for label, cell in table.rows[id].items()]
         for column in table.columns:
             cell = table.rows[id].get(column.label)
             if cell is None:
                 row["results"].append(None)
                 continue
-            result, look = cell.result, _look(cell)
-            key = str(look)
-            shared = looks.get(key)
-            if shared is None:
-                shared = looks[key] = Repeated(look)
-            severe = colours.get(look["colour"], cell.severity)
-            colours[look["colour"]] = min(severe, cell.severity)
-            details = _result_details(result, changes.get((id, column.label)))
+            result, key = cell.result, _key_of_look(cell)
+            if key not in looks:
+                made = _look(cell)
+                looks[key] = made, Repeated(made)
+                severe = colours.get(made["colour"], cell.severity)
+                colours[made["colour"]] = min(severe, cell.severity)
+            look, shared = looks[key]
+            details = _result_details(result, changes.get((id, column.label)), known)
             details["look"] = shared
             if result.bits is not None:
                 details["bits"] = outputs.setdefault(result.bits, len(outputs))
             row["results"].append(encoder.add(details))
             if case is not None and look["reported"]:
-                elsewhere = [
-                    (clean(label), other.verdict)
-                    for label, other in table.rows[id].items()
-                    if other is not cell
-                ]
+                elsewhere = [(name, v) for label, name, v in verdicts if label != column.label]
                 report = _report(case, result, column.target, elsewhere)
                 reports.append([[texts.setdefault(text, text) for text in part] for part in report])
     members: dict[tuple[str, str], list[CaseRecord | None]] = {}
@@ -459,6 +458,24 @@ def _port_details(
     return {field: deep_clean(value) for field, value in shown.items() if value is not None}
 
 
+_looks: Final = attrgetter(
+    "target", "verdict", "unexpected", "vague", "hazard", "outcome", "stage", "code", "placement",
+    "kernels", "values_right", "other_kernel", "wrong_outputs",
+)  # fmt: skip
+_expects: Final = attrgetter("file", "line", "verdict", "link", "why")
+
+
+def _key_of_look(cell: Cell) -> object:
+    """What `_look` depends on."""
+    result = cell.result
+    ended = (result.message, result.reason) if result.verdict == "crash" else None
+    return _looks(result), ended, _key_of(result.expectation), cell.asked, cell.case is None
+
+
+def _key_of(known: ExpectationRecord | None) -> object:
+    return known and (*_expects(known), str(known.flaky))
+
+
 def _look(cell: Cell) -> dict[str, Any]:
     """The fields by which the page draws, counts and filters a result; many results share them.
 
@@ -497,16 +514,26 @@ def _look(cell: Cell) -> dict[str, Any]:
     }
 
 
-#: The fields of a result that are in its details and not in its look.
-_DETAILS = {
-    "hazard", "message", "reason", "relation", "ms", "stderr", "insensitive", "contract",
-    "expectation",
-}  # fmt: skip
-
-
-def _result_details(result: ResultRecord, change: Change | None) -> dict[str, Any]:
-    record = result.model_dump(mode="json", include=_DETAILS)
-    details: Any = deep_clean({name: value for name, value in record.items() if value})
+def _result_details(
+    result: ResultRecord, change: Change | None, known: dict[object, Repeated]
+) -> dict[str, Any]:
+    """The fields of a result that are not in its look; ``known`` are the expectations so far."""
+    details: dict[str, Any] = {
+        "hazard": result.hazard,
+        "message": result.message,
+        "reason": result.reason,
+        "relation": result.relation and result.relation.model_dump(mode="json"),
+        "ms": result.ms and result.ms.model_dump(mode="json"),
+        "stderr": result.stderr,
+        "insensitive": result.insensitive,
+        "contract": result.contract and result.contract.model_dump(mode="json"),
+    }
+    details = {name: deep_clean(value) for name, value in details.items() if value}
+    if expected := result.expectation:
+        key = _key_of(expected)
+        if key not in known:
+            known[key] = Repeated(deep_clean(expected.model_dump(mode="json")))
+        details["expectation"] = known[key]
     command = clean(shared_command(result.reproduce))
     if command:  # without the id, it is that of other cases, too
         details["reproduce"] = command.split(clean(result.case))
@@ -518,7 +545,7 @@ def _result_details(result: ResultRecord, change: Change | None) -> dict[str, An
         details["ms"] = _short(details["ms"])
     if change is not None:
         details["change"] = {"kind": change.kind, "sentence": clean(change.sentence)}
-    return details  # type: ignore[no-any-return]
+    return details
 
 
 #: Takes the place of a program that is not in Python.
@@ -542,7 +569,7 @@ def _report(
 
 
 def _error_details(error: OutputErrorRecord) -> dict[str, Any]:
-    fields = error.model_dump(mode="json")
+    fields = error.model_dump(mode="json", exclude={"where"})
     fields |= {"output": clean(error.output), "where": deep_clean([*map(list, picture(error))])}
     digits = {"got": 17, "want": 17}
     shown = {name: _short(value, digits.get(name, 4)) for name, value in fields.items()}

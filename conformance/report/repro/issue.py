@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 from conformance.base.remembered import cache_few, cache_last
 from conformance.base.text import clean
@@ -11,7 +12,7 @@ from conformance.operator.signature import DOMAIN, OP_TYPE
 from conformance.report.finding_pages import alone
 from conformance.report.repro.checks import is_of_the_variant
 from conformance.report.repro.escaping import code, fence_around, inline, link
-from conformance.report.repro.reproduction import ReproductionProgram
+from conformance.report.repro.reproduction import ReproductionProgram, template_text
 from conformance.results.records import CaseRecord, ResultRecord, TargetRecord, contract_of
 from conformance.results.shareable import shared_command
 from conformance.results.verdicts import TABLE, Verdict, verdict_word
@@ -73,7 +74,9 @@ def issue_parts(
     lines += ["", f"Command of the suite (gqa-conformance): {command}", "", "## Reproduction", ""]
     if program.missing is not None:
         return "\n".join([*lines, inline(program.missing)]) + "\n", ""
-    fence = fence_around(program.text)
+    # the data has no backticks
+    head, rest = fence_around("\n".join(program.head)), _fence_of(program.template)
+    fence = max(head, rest, key=len)
     lines += [f"Save it as `{program.filename}`; it does not need the suite.", ""]
     return "\n".join([*lines, f"{fence}{program.language}"]) + "\n", fence
 
@@ -135,6 +138,11 @@ def _worst(result: ResultRecord) -> Iterator[str]:
         digits = ("9", "9", "3", "3")
         cells = ("" if x is None else f"{x:.{n}g}" for x, n in zip(figures, digits, strict=True))
         yield f"| {place} | {' | '.join(cells)} |"
+
+
+@cache
+def _fence_of(template: str) -> str:
+    return fence_around(template_text(template))
 
 
 @cache_few
