@@ -11,7 +11,8 @@ from typing import Final
 
 import click
 
-from conformance.base.tuning import uncollected
+from conformance.base.interrupts import undisturbed
+from conformance.base.tuning import one_thread, uncollected
 from conformance.base.words import plural
 from conformance.cli.common import (
     BadArgument,
@@ -57,7 +58,8 @@ _Files = Iterator[tuple[Path, str]]
 
 
 def _html(material: Material, path: Path, on_site: bool = False) -> _Files:
-    from conformance.report.html import render  # imports jinja2
+    with one_thread(), undisturbed():  # NumPy, ONNX and jinja2
+        from conformance.report.html import render
 
     yield (
         path,
@@ -85,8 +87,9 @@ def _site(material: Material, folder: Path) -> _Files:
 
     The site's feed lists the changes in ``changes.jsonl``, which is in the folder before.
     """
-    from conformance.report.model_pages import load_models
-    from conformance.report.site import Site, read_changes  # imports jinja2, as the page does
+    with one_thread(), undisturbed():  # what the page imports, too
+        from conformance.report.model_pages import load_models
+        from conformance.report.site import Site, read_changes
 
     yield from _html(material, folder / "report.html", on_site=True)
     models = load_models().beside([column.target for column in material.table.columns])

@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from conformance.diagnosis.explanation import (
-    Explanation,
-    explanations_of,
-    explanations_of_changes,
-)
+from conformance.base.interrupts import undisturbed
+from conformance.base.tuning import one_thread
 from conformance.report.history import release_rows, sentence
 from conformance.report.repro.escaping import code, link, prose
 from conformance.results.causes import Cause, causes
@@ -29,6 +26,9 @@ from conformance.results.table import Cell, Table
 from conformance.results.timeline import History, histories, older_labels
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import VERDICTS, verdict_word
+
+if TYPE_CHECKING:
+    from conformance.diagnosis.explanation import Explanation
 
 #: The largest size of a summary, in bytes of UTF-8.
 MOST_BYTES: Final = 60_000
@@ -78,10 +78,21 @@ def _changes(changes: RunDifferences) -> Iterator[Section]:
     if changes.notes:
         yield Section("Notes:", [f"- {prose(note)}" for note in changes.notes], "notes", 0.1)
     yield _totals(changes)
-    yield from _shared(explanations_of_changes(changes))
+    yield from _shared(_explanations(changes))
     for heading, members in changes.kinds():
         items = [*_groups(changes, members)]
         yield Section(f"## {heading}: {len(members):,}", items, "more groups")
+
+
+def _explanations(of: Table | RunDifferences) -> list[Explanation]:
+    """What the unexpected results of a table share, or the newly broken ones of changes."""
+    if isinstance(of, RunDifferences) and not of.by_kind["broken"]:
+        return []
+    with one_thread(), undisturbed():  # NumPy, ONNX and pydantic, as commands do
+        from conformance.diagnosis import explanation
+    if isinstance(of, RunDifferences):
+        return explanation.explanations_of_changes(of)
+    return explanation.explanations_of(of)
 
 
 def _shared(explanations: Iterable[Explanation]) -> Iterator[Section]:
@@ -137,7 +148,7 @@ def _summary(table: Table) -> Iterator[Section]:
         by_cause = causes(unexpected, lambda cell: cell.result, lambda cell: cell.label)
         heading = f"## Unexpected results: {len(unexpected):,}"
         items = [*map(_cause, by_cause)]
-        yield from _shared(explanations_of(table))
+        yield from _shared(_explanations(table))
         yield Section(heading, items, "other causes", 0.5)
     yield from _silent(table)
     yield from _known(table)

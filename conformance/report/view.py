@@ -438,7 +438,7 @@ def _case_details(
         dtypes = [word for word in dtypes if "float" in word] or dtypes
     query = next(iter(dtypes), "")
     details["dtype"] = details["axes"].get("dtype", query)  # an axis takes precedence
-    ports = {}
+    ports: dict[str, list[EncodedPlace]] = {}
     for name, those in (("inputs", case.call.inputs), ("outputs", case.call.outputs)):
         ports[name] = []
         for port in those:

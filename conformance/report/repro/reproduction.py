@@ -375,7 +375,9 @@ def _how_to_run(target: TargetRecord) -> list[str]:
     if target.describe and target.describe.adapter:
         lines += [f"adapter:  {one_line(target.describe.adapter, 100)}"]
     if script := script_of(target.ep):
-        lines += ["to run:   in an empty folder; the exit status is 0 if the verdict is pass, else 1"]
+        lines += [
+            "to run:   in an empty folder; the exit status is 0 if the verdict is pass, else 1"
+        ]
         lines += [f"          {one_line(command)}" for command in _run(target, script)]
     return lines
 
