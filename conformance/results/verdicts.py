@@ -201,8 +201,8 @@ def severity(result: ResultRecord) -> int:
 
 def worst(results: Iterable[ResultRecord]) -> ResultRecord:
     """The first of the worst results. Raises :class:`ValueError` if there are none."""
-    first, *others = results
-    return min((first, *others), key=severity) if others else first
+    several = [*results]
+    return several[0] if len(several) == 1 else min(several, key=severity)
 
 
 def is_red(result: ResultRecord, basis: str) -> bool:
