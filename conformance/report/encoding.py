@@ -55,7 +55,13 @@ class Encoder:
         return self._place((None, *_keys(parts)), parts)
 
     def _parts(self, values: Iterable[object]) -> list[object]:
-        return [part if type(part) in _AS_IT_IS else self.add(part) for part in values]
+        known = self._places
+        return [
+            part
+            if type(part) in _AS_IT_IS
+            else (type(part) is str and known.get(part)) or self.add(part)
+            for part in values
+        ]
 
     def _place(self, key: object, value: object) -> EncodedPlace:
         place = self._places.get(key)

@@ -258,9 +258,12 @@ def _cases(
     """The row of each case, without its results; inputs and outputs are encoded already."""
     entries = dict.fromkeys(_entry(id, case) for id, case in cases.items())
     groups = {entry: number for number, entry in enumerate(entries)}
-    rows, ports = {}, dict[object, EncodedPlace]()
+    rows, ports, contracts = {}, dict[object, EncodedPlace](), dict[str, Repeated]()
     for id, case in cases.items():
-        rows[id] = {**_case_details(id, case, encoder, ports), "group": groups[_entry(id, case)]}
+        rows[id] = {
+            **_case_details(id, case, encoder, ports, contracts),
+            "group": groups[_entry(id, case)],
+        }
         if release_histories:
             rows[id]["history"] = [
                 _history_details(one.cases[id], one.series.name) for one in release_histories
@@ -276,7 +279,7 @@ def _filters(
         "theme": {clean(_entry(id, case)[0]) or UNDESCRIBED for id, case in cases.items()},
         "tag": {tag for row in rows for tag in row.get("tags", ())},
         "dtype": {row["dtype"] for row in rows if row.get("dtype")},
-        "basis": {row["contract"]["basis"] for row in rows if "contract" in row},
+        "basis": {case.contract.basis for case in cases.values() if case},
         "history": {
             value for row in rows for one in row.get("history", ()) for value in one["filters"]
         },
@@ -420,19 +423,31 @@ _port: Final = attrgetter("name", "state", "shape", "dtype")
 _CALL = {"attributes": True, "steps": True, "graph": {"file", "nodes"}}
 #: The fields of a case that the page shows.
 _CASE: Final[Any] = {
-    **dict.fromkeys(("id", "axes", "file", "why", "tags", "links", "contract", "relation"), True),
+    **dict.fromkeys(("id", "axes", "file", "why", "tags", "links", "relation"), True),
+    "contract": {"basis"},
     "call": _CALL,
 }
 
 
 def _case_details(
-    id: str, case: CaseRecord | None, encoder: Encoder, known: dict[object, EncodedPlace]
+    id: str,
+    case: CaseRecord | None,
+    encoder: Encoder,
+    known: dict[object, EncodedPlace],
+    contracts: dict[str, Repeated],
 ) -> dict[str, Any]:
-    """The fields of a case; ``known`` are the inputs and outputs that are encoded already."""
+    """The fields of a case.
+
+    ``known`` are the inputs and outputs that are encoded already, and ``contracts`` the contracts
+    so far, as JSON.
+    """
     if case is None:
         return {"id": clean(id)}
     details: Any = deep_clean(case.model_dump(mode="json", include=_CASE))
-    call = details["call"]
+    terms, call = case.contract.model_dump_json(), details["call"]
+    if terms not in contracts:
+        contracts[terms] = Repeated(deep_clean(case.contract.model_dump(mode="json")))
+    details["contract"] = contracts[terms]
     dtypes = [clean(port.dtype) for port in case.call.inputs if port.dtype]
     if call.get("graph"):  # its first input may be token ids
         dtypes = [word for word in dtypes if "float" in word] or dtypes
