@@ -258,7 +258,9 @@ def _cases(
     """The row of each case, without its results; inputs and outputs are encoded already."""
     entries = dict.fromkeys(_entry(id, case) for id, case in cases.items())
     groups = {entry: number for number, entry in enumerate(entries)}
-    rows, ports, contracts = {}, dict[object, EncodedPlace](), dict[str, Repeated]()
+    rows: dict[str, dict[str, Any]] = {}
+    ports: dict[object, EncodedPlace] = {}
+    contracts: dict[str, Repeated] = {}
     for id, case in cases.items():
         rows[id] = {
             **_case_details(id, case, encoder, ports, contracts),
