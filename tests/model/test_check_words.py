@@ -216,7 +216,9 @@ def answers_of(subject: Subject, target: str, behaves: Behaviour) -> list[ModelA
 
     def record(group: Group, stage: NodeCall) -> ResultRecord:
         usual["case"] = f"m/{group.name}[stage={stage.label}]"
-        return ResultRecord.model_validate({"target": target, **usual, **behaves(group, stage)})
+        return ResultRecord.model_validate(
+            {"kind": "result", "target": target, **usual, **behaves(group, stage)}
+        )
 
     return [
         answer(

@@ -42,7 +42,7 @@ def test_a_known_defect_of_a_similar_call_is_found_and_no_other(
 ) -> None:
     past = "" if "past" in call else "past_sequence_length: 40, "
     (case,) = load_file(write(tmp_path, entries(f"- {{name: mine, {past}{call}}}"), "mine.yaml"))
-    result = ResultRecord.model_validate(TABLES["result"] | TABLES["results"][kind])
+    result = ResultRecord(kind="result", **TABLES["result"] | TABLES["results"][kind])
     similar = similar_defect(case, result, cpu, corpus.values())
     assert (similar and similar[0]) == found
     if similar:
