@@ -18,10 +18,10 @@ from random_configurations import STAGES, random_configuration
 from twin_decoders import graph_of, usual
 
 from conformance.base.array_types import ONNX_OF_NUMPY
-from conformance.model.rewriting.dense import CannotRewrite, dense_model
 from conformance.operator.signature import DOMAIN, INPUT_NAMES, OUTPUT_NAMES
 from conformance.oracle import reference
 from conformance.oracle.numbers import FLOAT_DTYPES
+from conformance.rewriting.dense import CannotRewrite, dense_model
 
 pytest.importorskip("onnxruntime")
 

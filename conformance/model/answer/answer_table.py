@@ -27,7 +27,6 @@ from conformance.model.answer.similar_defect import Similar
 from conformance.model.calls.groups import Group, layers_of, layers_with, ranges, whole_of
 from conformance.model.calls.stages import NodeCall
 from conformance.model.calls.subject import Subject
-from conformance.model.rewriting.dense_nodes import is_rewritten
 from conformance.model.run.short_messages import short
 from conformance.report.model_table import (
     DRAWN,
@@ -46,6 +45,7 @@ from conformance.results.faults import fault_text
 from conformance.results.records import BeyondBudget, ResultRecord
 from conformance.results.verdicts import Drawn
 from conformance.results.wrong_outputs import is_beyond
+from conformance.rewriting.dense_nodes import is_rewritten
 from conformance.run.target import DescribedTarget
 
 _NUMBER: Final = re.compile(r"\d+")

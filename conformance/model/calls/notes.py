@@ -18,7 +18,7 @@ from conformance.model.config.configuration import Configuration
 from conformance.model.config.graph_rotation import Preparation, RotaryTables, RotationReader
 from conformance.model.config.layers import ExpectedLayer
 from conformance.model.config.table_notes import is_still, table_contradictions
-from conformance.model.rewriting.dense_nodes import is_rewritten
+from conformance.rewriting.dense_nodes import is_rewritten
 
 
 @dataclass(frozen=True)

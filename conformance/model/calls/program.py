@@ -18,7 +18,7 @@ from conformance.model.calls.feeds import Feeder, Interface
 from conformance.model.calls.groups import Group
 from conformance.model.calls.sequences import DIFFERENT, CallSequence, ProgramCall, TokenSource
 from conformance.model.calls.skeleton import MOST_TOKENS, Skeleton
-from conformance.model.rewriting.floats import HALVES
+from conformance.rewriting.floats import HALVES
 
 #: Rows of a cache in a buffer if the graph leaves their number open.
 ROWS: Final = 32

@@ -1,6 +1,6 @@
 """What a program's results must be: those of one prompt, computed with dense attention.
 
-The graph is rewritten (:mod:`conformance.model.rewriting`) and runs on ONNX Runtime's CPU provider,
+The graph is rewritten (:mod:`conformance.rewriting`) and runs on ONNX Runtime's CPU provider,
 in float32. It shares no attention kernel with the targets.
 """
 
@@ -22,10 +22,10 @@ from conformance.model.calls.feeds import Feeder, Interface
 from conformance.model.calls.program import ROWS, DecoderProgram
 from conformance.model.calls.sequences import TokenHistory, prompt_of
 from conformance.model.calls.skeleton import Skeleton, part_for
-from conformance.model.rewriting.dense import CannotRewrite, dense_model
 from conformance.model.run.model_calls import SECONDS, Stopped, run_calls
 from conformance.model.run.short_messages import short
 from conformance.operator.signature import OP_TYPE
+from conformance.rewriting.dense import CannotRewrite, dense_model
 
 _Results = dict[TokenHistory, Mapping[str, Array]]
 

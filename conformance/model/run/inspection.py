@@ -17,8 +17,8 @@ from conformance.harness.runner import RunnerFailed
 from conformance.model.calls.feeds import CannotFeed
 from conformance.model.calls.groups import Group, layers_of
 from conformance.model.calls.program import DecoderProgram
-from conformance.model.rewriting.dense import CannotRewrite
 from conformance.model.run.dense_prompts import DensePrompts, NotComputed
+from conformance.rewriting.dense import CannotRewrite
 
 _TABLES: Final = ("cos_cache", "sin_cache")
 #: A column of sines with a larger one is of no frequency that rounding makes equal to the next.

@@ -18,9 +18,9 @@ from conformance.model.calls.program import ROWS, DecoderProgram
 from conformance.model.calls.sequences import CallSequence, TokenHistory
 from conformance.model.calls.skeleton import Skeleton, whole
 from conformance.model.config.configuration import Configuration
-from conformance.model.rewriting.dense import dense_model
 from conformance.model.run.dense_prompts import DensePrompts, NotComputed, dense_feeders
 from conformance.model.run.model_calls import Stopped, run_calls
+from conformance.rewriting.dense import dense_model
 
 
 @dataclass(frozen=True, eq=False)

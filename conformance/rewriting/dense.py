@@ -22,7 +22,7 @@ from conformance.graph.parts import reached
 from conformance.graph.reading import reads
 from conformance.graph.shapes import UNKNOWN, ValueType, inferred, types_of
 from conformance.graph.walks import inlined, nodes_in, subgraphs
-from conformance.model.rewriting.dense_nodes import (
+from conformance.rewriting.dense_nodes import (
     AttentionCall,
     CodeScale,
     PastUse,
@@ -30,9 +30,9 @@ from conformance.model.rewriting.dense_nodes import (
     is_rewritten,
     write_attention,
 )
-from conformance.model.rewriting.floats import HALVES, make_float32, round_values
-from conformance.model.rewriting.node_writer import LOWEST_OPSET, NodeWriter
-from conformance.model.rewriting.origins import (
+from conformance.rewriting.floats import HALVES, make_float32, round_values
+from conformance.rewriting.node_writer import LOWEST_OPSET, NodeWriter
+from conformance.rewriting.origins import (
     NOTHING,
     Origin,
     Scope,
@@ -93,7 +93,7 @@ def dense_model(
     if _loops(dense.graph) > _MOST_LOOPS:
         raise CannotRewrite(f"More than {_MOST_LOOPS} loops are one in the other.")
     dense.ir_version = max(dense.ir_version, _LOWEST_IR)
-    types = _types(dense)
+    types = types_in(dense)
     try:
         make_float32(dense, exact=not rounded)
     except ValueError as error:
@@ -102,16 +102,21 @@ def dense_model(
     del graph.value_info[:]
     if rounded:
         round_values(graph, {name: each.dtype for name, each in types.known.items()})
-    names = {name for node in nodes_in(graph) for name in (*node.input, *node.output, node.name)}
-    prefix = "dense/"
-    while any(name.startswith(prefix) for name in names):
-        prefix = f"_{prefix}"
-    rewriting = _Rewriting(types, NodeWriter(opset, prefix), rounded)
+    rewriting = _Rewriting(types, NodeWriter(opset, unused_prefix(dense, "dense/")), rounded)
     origins = rewriting.rewrite(graph, ChainMap())
     graph.initializer.extend(rewriting.write.constants.values())
     _choose_outputs(graph, origins, keep)
     _open_sizes(graph.input, rewriting.caches)
     return dense
+
+
+def unused_prefix(model: onnx.ModelProto, prefix: str) -> str:
+    """``prefix``, or one that ends in it, with which no name of a value or node begins."""
+    nodes = nodes_in(model.graph)
+    names = {name for node in nodes for name in (*node.input, *node.output, node.name)}
+    while any(name.startswith(prefix) for name in names):
+        prefix = f"_{prefix}"
+    return prefix
 
 
 @dataclass
@@ -121,7 +126,7 @@ class _Rewriting:
     ``caches`` are the inputs of the graph that pasts of nodes come from directly.
     """
 
-    types: _Types
+    types: ValueTypes
     write: NodeWriter
     rounded: bool
 
@@ -150,7 +155,7 @@ class _Rewriting:
                     _open_body(body, inner)
                 nodes.append(node)
             scope.update(made)
-        _put(graph.node, nodes)
+        put(graph.node, nodes)
         return scope
 
     def _dense(self, node: NodeProto, scope: Scope) -> list[NodeProto]:
@@ -169,7 +174,7 @@ class _Rewriting:
         inputs, attributes = inputs_of(node), attributes_in(node)
         types = {name: self.types.get(value, UNKNOWN) for name, value in inputs.items()}
         origins = {name: scope.get(inputs.get(name, ""), NOTHING) for name in _CACHES}
-        packed = is_attention(node) and "key" not in inputs and not _borrows(node, types)
+        packed = is_attention(node) and "key" not in inputs and not borrows(node, types)
         use: PastUse = "none"
         if "past_key" in inputs:
             use = "all" if origins["past_key"].present else _use(node, packed, types)
@@ -204,7 +209,7 @@ class _Rewriting:
 # What a node attends to
 
 
-def _borrows(node: NodeProto, types: Mapping[str, ValueType]) -> bool:
+def borrows(node: NodeProto, types: Mapping[str, ValueType]) -> bool:
     """Whether a node without key and value has none, instead of a query that holds them, too.
 
     That is so if the query is as wide as the heads of the past (docs/oracle.md).
@@ -244,7 +249,7 @@ def _loops(graph: GraphProto) -> int:
 
 
 @dataclass(frozen=True)
-class _Types:
+class ValueTypes:
     """The types of the values of all graphs, and the ONNX types of their elements."""
 
     known: Mapping[str, ValueType]
@@ -254,7 +259,7 @@ class _Types:
         return self.known.get(name, default)
 
 
-def _types(model: onnx.ModelProto) -> _Types:
+def types_in(model: onnx.ModelProto) -> ValueTypes:
     """What inference says; nothing about a name that two branches give to different values."""
     proto, _ = inferred(model)
     graphs = [proto.graph]
@@ -270,7 +275,7 @@ def _types(model: onnx.ModelProto) -> _Types:
             kind = value.type.tensor_type.elem_type
             kinds[value.name] = kind if kinds.get(value.name, kind) == kind else 0
         kinds |= {each.name: each.data_type for each in graph.initializer}
-    return _Types(known, kinds)
+    return ValueTypes(known, kinds)
 
 
 def _choose_outputs(graph: GraphProto, origins: Scope, keep: Sequence[str]) -> None:
@@ -293,13 +298,13 @@ def _choose_outputs(graph: GraphProto, origins: Scope, keep: Sequence[str]) -> N
     outputs += (ValueInfoProto(name=name) for name in dict.fromkeys(keep) if name not in given)
     makers = {name: node for node in graph.node for name in node.output if name}
     needed = reached((each.name for each in outputs), lambda n: _read_by(makers.get(n)))
-    _put(graph.output, outputs)
-    _put(graph.node, [each for each in graph.node if not needed.isdisjoint(each.output)])
-    _put(graph.input, [each for each in graph.input if each.name in needed])
-    _put(graph.initializer, [each for each in graph.initializer if each.name in needed])
+    put(graph.output, outputs)
+    put(graph.node, [each for each in graph.node if not needed.isdisjoint(each.output)])
+    put(graph.input, [each for each in graph.input if each.name in needed])
+    put(graph.initializer, [each for each in graph.initializer if each.name in needed])
 
 
-def _put(field: Any, content: Iterable[Any]) -> None:
+def put(field: Any, content: Iterable[Any]) -> None:
     """Make this the content of the field, which it may be a part of."""
     copies = [type(each).FromString(each.SerializeToString()) for each in content]
     del field[:]

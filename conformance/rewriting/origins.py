@@ -15,7 +15,7 @@ from onnx import GraphProto, NodeProto, TensorProto
 
 from conformance.graph.nodes import ATTENTION, attributes_in
 from conformance.graph.walks import subgraphs
-from conformance.model.rewriting.dense_nodes import CodeScale, is_rewritten
+from conformance.rewriting.dense_nodes import CodeScale, is_rewritten
 
 #: Their results hold nothing of their inputs' elements.
 _OF_SHAPES: Final = frozenset({"Shape", "Size", "ConstantOfShape", "EyeLike", "SequenceLength"})

@@ -16,8 +16,8 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from conformance.graph.nodes import attributes_in, connected, is_attention
-from conformance.model.rewriting.node_writer import NodeWriter
 from conformance.operator.signature import DOMAIN, INPUT_NAMES, OUTPUT_NAMES
+from conformance.rewriting.node_writer import NodeWriter
 
 #: Which rows of a past are keys: none of them, all, or all if there are no new keys.
 PastUse = Literal["none", "all", "without new keys"]
@@ -27,6 +27,8 @@ _MULTI_HEAD: Final = (
     *("query", "key", "value", "bias", "key_padding_mask", "attention_bias"),
     *("past_key", "past_value"),
 )
+#: A softcap that changes no score, and whose quotients would be lost below the smallest number.
+_NO_CAP: Final = 1e30
 #: The types of codes that are floating-point numbers: bits of the mantissa, smallest exponent.
 _FLOAT8: Final[Mapping[int, tuple[int, int]]] = {
     TensorProto.FLOAT8E4M3FN: (3, -6),
@@ -70,7 +72,7 @@ class AttentionCall:
 
 
 @dataclass(frozen=True)
-class _Masks:
+class Masks:
     """What a query at the place ``offset`` + i attends to among T keys, and what is added."""
 
     offset: str
@@ -80,6 +82,8 @@ class _Masks:
     after: int | None = None
     bias: str = ""
     bias_is_bool: bool = False
+    visible: str = ""
+    """What is visible, bool, broadcasts to [B, N, S, T]; "": what follows from the fields above."""
 
 
 def inputs_of(node: NodeProto) -> dict[str, str]:
@@ -134,9 +138,9 @@ def _write_grouped(node: NodeProto, call: AttentionCall, write: NodeWriter) -> N
     shared = attributes.get("qk_norm_epsilon", 1e-6)
     if "q_norm_weight" in inputs:
         epsilon = attributes.get("q_norm_epsilon", shared)
-        query = _normed(query, inputs["q_norm_weight"], float(epsilon), write)
+        query = normed(query, inputs["q_norm_weight"], float(epsilon), write)
         epsilon = attributes.get("k_norm_epsilon", shared)
-        key = _normed(key, inputs["k_norm_weight"], float(epsilon), write)
+        key = normed(key, inputs["k_norm_weight"], float(epsilon), write)
     query, key, value = (
         write.node("Transpose", each, perm=[0, 2, 1, 3]) for each in (query, key, value)
     )
@@ -148,12 +152,12 @@ def _write_grouped(node: NodeProto, call: AttentionCall, write: NodeWriter) -> N
         interleaved = bool(attributes.get("rotary_interleaved"))
         tables = inputs["cos_cache"], inputs["sin_cache"]
         places = write.steps(first, total)
-        query = _rotated(query, places, tables, interleaved, write)
+        query = rotated(query, gathered(tables, places, write), interleaved, write)
         places = write.steps(write.node("Sub", total, new), total)
-        key = _rotated(key, places, tables, interleaved, write)
+        key = rotated(key, gathered(tables, places, write), interleaved, write)
     key, value = _joined(key, value, pasts, call, node, write)
     window = int(attributes.get("local_window_size", -1))
-    masks = _Masks(
+    masks = Masks(
         first,
         bool(attributes.get("causal", 1)),
         window - 1 if window > 0 else None,
@@ -163,9 +167,9 @@ def _write_grouped(node: NodeProto, call: AttentionCall, write: NodeWriter) -> N
     if not sink and attributes.get("smooth_softmax") == 1:
         sink = write.number(0.0)
     outputs = connected(OUTPUT_NAMES, node.output)
-    output, before, after = _attended(query, key, value, attributes, masks, sink, call, write)
+    output, before, after = attended(query, key, value, attributes, masks, sink, call, write)
     if "output" in outputs:
-        write.node("Identity", _side_by_side(output, write), output=outputs["output"])
+        write.node("Identity", side_by_side(output, write), output=outputs["output"])
     if "output_qk" in outputs:
         chosen = after if attributes.get("qk_output") == 2 else before
         write.node("Identity", chosen, output=outputs["output_qk"])
@@ -185,7 +189,7 @@ def _write_standard(node: NodeProto, call: AttentionCall, write: NodeWriter) -> 
     offset = write.size(pasts[0], 2) if pasts else write.constant([0])
     key, value = _joined(key, value, pasts, call, node, write)
     before, after = (int(attributes.get(f"{of}_window_size", -1)) for of in ("left", "right"))
-    masks = _Masks(
+    masks = Masks(
         offset,
         bool(attributes.get("is_causal")),
         before if before >= 0 else None,
@@ -193,9 +197,9 @@ def _write_standard(node: NodeProto, call: AttentionCall, write: NodeWriter) -> 
         inputs.get("attn_mask", ""),
         call.mask_is_bool,
     )
-    output, *scores = _attended(query, key, value, attributes, masks, "", call, write)
+    output, *scores = attended(query, key, value, attributes, masks, "", call, write)
     if call.ranks.get("query", 3 if numbers[0] else 4) == 3:
-        output = _side_by_side(output, write)
+        output = side_by_side(output, write)
     write.node("Identity", output, output=node.output[0])
     if len(node.output) > 3 and node.output[3]:
         after_softmax = attributes.get("qk_matmul_output_mode") == 3
@@ -234,9 +238,9 @@ def _write_multi_head(node: NodeProto, call: AttentionCall, write: NodeWriter) -
     key, value = _joined(key, value, pasts, call, node, write)
     first = write.node("Sub", write.size(key, 2), write.size(query, 2))
     causal = bool(attributes.get("unidirectional"))
-    masks = _Masks(first, causal, bias=inputs.get("attention_bias", ""))
-    output, *scores = _attended(query, key, value, attributes, masks, "", call, write)
-    write.node("Identity", _side_by_side(output, write), output=node.output[0])
+    masks = Masks(first, causal, bias=inputs.get("attention_bias", ""))
+    output, *scores = attended(query, key, value, attributes, masks, "", call, write)
+    write.node("Identity", side_by_side(output, write), output=node.output[0])
     if len(node.output) > 3 and node.output[3]:
         write.node("Identity", scores[0], output=node.output[3])
 
@@ -251,28 +255,33 @@ def _heads(flat: str, heads: int, write: NodeWriter) -> str:
     return write.node("Transpose", split, perm=[0, 2, 1, 3])
 
 
-def _side_by_side(heads: str, write: NodeWriter) -> str:
+def side_by_side(heads: str, write: NodeWriter) -> str:
     """[B, heads, tokens, D] as [B, tokens, heads * D]."""
     rows = write.node("Transpose", heads, perm=[0, 2, 1, 3])
     return write.node("Reshape", rows, write.constant([0, 0, -1]))
 
 
-def _normed(heads: str, weight: str, epsilon: float, write: NodeWriter) -> str:
+def normed(heads: str, weight: str, epsilon: float, write: NodeWriter) -> str:
     """x / sqrt(mean(x^2) + epsilon) * weight, over the last axis."""
     mean = write.over_last_axis("ReduceMean", write.node("Mul", heads, heads))
     root = write.node("Sqrt", write.node("Add", mean, write.number(epsilon)))
     return write.node("Mul", write.node("Div", heads, root), weight)
 
 
-def _rotated(
-    heads: str, places: str, tables: tuple[str, str], interleaved: bool, write: NodeWriter
-) -> str:
-    """Heads [B, heads, tokens, D], rotated by the rows ``places`` [tokens] of the tables.
-
-    The tables are as wide as half of what is rotated, the first elements of a head.
-    """
+def gathered(tables: tuple[str, str], places: str, write: NodeWriter) -> tuple[str, str]:
+    """The rows ``places`` of the tables of cosines and sines."""
     cos, sin = (write.node("Gather", table, places, axis=0) for table in tables)
-    half = write.size(cos, 1)
+    return cos, sin
+
+
+def rotated(heads: str, angles: tuple[str, str], interleaved: bool, write: NodeWriter) -> str:
+    """Heads [B, heads, tokens, D], rotated by the cosines and sines of ``angles``.
+
+    They broadcast to [B, heads, tokens, pairs]. The pairs are the first elements of a head, two
+    each.
+    """
+    cos, sin = angles
+    half = write.size(cos, -1)
     both = write.node("Add", half, half)
     if interleaved:
         one, two = (write.slice(heads, 3, at, both, 2) for at in (0, 1))
@@ -304,7 +313,7 @@ def _pasts(
     for name in ("past_key", "past_value"):
         past = inputs[name]
         if name in call.codes:
-            past = _decoded(past, call.codes[name], size, write)
+            past = decoded(past, call.codes[name], size, write)
         if call.past_use == "without new keys":
             nothing = write.node("Equal", new, write.constant([0]))
             which = write.node("Cast", nothing, to=TensorProto.INT64)
@@ -334,14 +343,14 @@ def _joined(
     return found[0], found[1]
 
 
-def _spread(scale: CodeScale, write: NodeWriter) -> str:
+def spread(scale: CodeScale, write: NodeWriter) -> str:
     """The scales in a shape that broadcasts to [B, K, T, D]."""
     if scale.dims is None:
         return scale.scale
     return write.node("Reshape", scale.scale, write.constant(scale.dims))
 
 
-def _decoded(codes: str, scale: CodeScale, size: str, write: NodeWriter) -> str:
+def decoded(codes: str, scale: CodeScale, size: str, write: NodeWriter) -> str:
     """The numbers that the codes stand for; a byte of 4-bit codes has the even one low."""
     if scale.kind == TensorProto.UINT8:
         numbers = write.node("Cast", codes, to=TensorProto.INT32)
@@ -354,12 +363,12 @@ def _decoded(codes: str, scale: CodeScale, size: str, write: NodeWriter) -> str:
         flat = write.node("Reshape", pairs, write.shape(0, 0, 0, twice))
         codes = write.node("Sub", write.slice(flat, 3, 0, size), write.constant(8, np.int32))
     numbers = write.node("Cast", codes, to=TensorProto.FLOAT)
-    return write.node("Mul", numbers, _spread(scale, write))
+    return write.node("Mul", numbers, spread(scale, write))
 
 
 def _rounded(numbers: str, scale: CodeScale, write: NodeWriter) -> str:
     """The numbers, rounded to the steps of the codes, without the limits of their range."""
-    steps = _spread(scale, write)
+    steps = spread(scale, write)
     quotients = write.node("Div", numbers, steps)
     if scale.kind not in _FLOAT8:
         return write.node("Mul", write.node("Round", quotients), steps)
@@ -379,12 +388,12 @@ def _stored(numbers: str, call: AttentionCall, write: NodeWriter) -> str:
     return write.node("Cast", write.node("Cast", numbers, to=call.stored), to=TensorProto.FLOAT)
 
 
-def _attended(
+def attended(
     query: str,
     key: str,
     value: str,
     attributes: Mapping[str, Any],
-    masks: _Masks,
+    masks: Masks,
     sink: str,
     call: AttentionCall,
     write: NodeWriter,
@@ -409,7 +418,8 @@ def _attended(
         scores = write.node("Div", scores, root)
     scores = write.node("Reshape", scores, write.shape(0, heads, queries, total))
     scores = _stored(scores, call, write)
-    if cap := abs(float(attributes.get("softcap", 0.0))):
+    cap = abs(float(attributes.get("softcap", 0.0)))
+    if 0 < cap < _NO_CAP:
         scores = write.node("Tanh", write.node("Div", scores, write.number(cap)))
         scores = write.node("Mul", scores, write.number(cap))
     hidden = write.number(-np.inf)
@@ -420,7 +430,7 @@ def _attended(
             scores = write.node("Where", bias, scores, hidden)
         else:
             scores = write.node("Add", scores, bias)
-    if visible := _visible(masks, queries, total, write):
+    if visible := masks.visible or _visible(masks, queries, total, write):
         scores = write.node("Where", visible, scores, hidden)
     if sink:
         column = write.node("Reshape", sink, write.constant([1, -1, 1, 1]))
@@ -439,7 +449,7 @@ def _attended(
     return write.node("Reshape", output, shape), scores, shares
 
 
-def _visible(masks: _Masks, queries: str, total: str, write: NodeWriter) -> str:
+def _visible(masks: Masks, queries: str, total: str, write: NodeWriter) -> str:
     """bool [S, T]: the keys that the masks leave to each query; "" if there are no masks."""
     end = write.node("Add", masks.offset, queries)
     last = write.constant([1])
