@@ -7,6 +7,7 @@
 ``cpu@1.31.1``          it with a release; `conformance.targets.releases` has what ``@`` takes
 ``exec:PATH``           a program that speaks the runner protocol
 ``ort-plugin:WORD``     an execution provider of ONNX Runtime, in a plugin or built in
+``standard:cpu``        a target of the catalogue that gets its models in standard operators
 ======================  ===========================================================================
 
 In a run, and in results, a target has one of these:
@@ -35,6 +36,9 @@ EXEC: Final = "exec:"
 #: The prefix of a target that is an execution provider: the library of a plugin, the Python module
 #: that has it, or the name of one that is built into the package.
 PLUGIN: Final = "ort-plugin:"
+
+#: The prefix of a target that gets each model without the operator, rewritten in standard ones.
+STANDARD: Final = "standard:"
 
 #: The names that a user and a runner can give to a target.
 NAME: Final = r"^[a-z][a-z0-9._-]*$"

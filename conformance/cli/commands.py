@@ -23,6 +23,7 @@ GROUPS: Final = {
     "Use": {
         "models": "Look up which runtime runs which model right, and since when.",
         "check": "Check whether runtimes run your model right.",
+        "rewrite": "Write your model in ONNX's standard operators instead.",
         "run": "Run test cases on runtimes, and report what is unexpected.",
         "show": "Show one test case: its call, what must come out, its values.",
         "list": 'List test cases: all, or those of a kind, "softcap and window".',

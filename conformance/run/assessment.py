@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +18,7 @@ from conformance.case.corpus import is_shipped
 from conformance.case.relations import RELATIONS
 from conformance.expectations.match import Expectation
 from conformance.harness.jobs import OUTPUT_BYTES, Job
-from conformance.harness.outcomes import InfrastructureFailure, Outcome, Ran
+from conformance.harness.outcomes import InfrastructureFailure, Outcome, Ran, Unavailable
 from conformance.judge.verdict import Judgement, Unjudgeable, judge, read_outputs, relate
 from conformance.results.faults import faults_text
 from conformance.results.records import (
@@ -26,6 +27,7 @@ from conformance.results.records import (
     RelationRecord,
     ResultRecord,
 )
+from conformance.rewriting.standard import standard_model
 from conformance.run.recording import result_record
 from conformance.run.target import DescribedTarget
 
@@ -64,13 +66,23 @@ class PreparedCase:
 prepared_case: Final = cache_last(PreparedCase)
 
 
-def job_for(case: Case, prepared: Prepared, *, only_inputs: bool = False) -> Job:
-    """The job of the case, or of its variant. ``only_inputs``: the runner reads no other files."""
+def job_for(
+    case: Case, prepared: Prepared, *, only_inputs: bool = False, model: bytes | None = None
+) -> Job:
+    """The job of the case, or of its variant. ``only_inputs``: the runner reads no other files.
+
+    ``model`` takes the place of the case's model, if it is given.
+    """
+    files = prepared.inputs if only_inputs else prepared.files
+    folder = digest_of(case.call, prepared.relation)
+    if model is not None:
+        files = {**files, "model.onnx": model}
+        folder = hashlib.sha256(folder.encode() + model).hexdigest()
     return Job(
         case=case.id,
         variant=prepared.relation is not None,
-        files=prepared.inputs if only_inputs else prepared.files,
-        folder=digest_of(case.call, prepared.relation),
+        files=files,
+        folder=folder,
         steps=prepared.steps,
         most_output_bytes=OUTPUT_BYTES + OUTPUT_BYTES_PER_BYTE * prepared.most_tensor_bytes,
         seconds=case.time_limit_seconds,
@@ -169,7 +181,7 @@ class Assessment:
         Raises `Unjudgeable`.
         """
         ready, case = self._ready, self._made.case
-        outcome = self._run(job_for(case, prepared, only_inputs=ready.target.reads_only_inputs))
+        outcome = self._outcome(prepared)
         self.outcomes.append(outcome)
         if isinstance(outcome, InfrastructureFailure):
             raise Unjudgeable(outcome.message)
@@ -185,6 +197,18 @@ class Assessment:
         if case.relation is not None and passes and isinstance(outcome, Ran):
             return judgement, read_outputs(outcome)
         return judgement, None
+
+    def _outcome(self, prepared: Prepared) -> Outcome:
+        """Run the call; it cannot be tried if the target needs a form of it that there is not."""
+        target, model = self._ready.target, None
+        if target.in_standard_operators:
+            rewritten = standard_model(prepared.script.model)
+            if rewritten.left:
+                (_, why), *_ = rewritten.left
+                return Unavailable(reason=f"It has no form in standard operators: {why}.")
+            model = rewritten.model.SerializeToString(deterministic=True)
+        job = job_for(self._made.case, prepared, only_inputs=target.reads_only_inputs, model=model)
+        return self._run(job)
 
     def _without_result(self, message: str, fix: str | None = None) -> Assessed:
         record = InfrastructureRecord(

@@ -182,7 +182,10 @@ class DescribedTarget:
 
     @property
     def execution_provider(self) -> str | None:
-        """The execution provider on which nodes must run; None if the runtime has none."""
+        """The execution provider on which nodes must run; None if the runtime has none, or if it
+        gets standard operators, which may run anywhere."""
+        if self.target.in_standard_operators:
+            return None
         if self.target.entry.execution_provider is not None:
             return self.target.entry.execution_provider
         return self.described.execution_provider if self.described else None
@@ -209,6 +212,11 @@ class DescribedTarget:
         if missing:
             return self.adapter_lacks(case) or f"{self.name} cannot take {', '.join(missing)}"
         shares = case.call.shared_buffer or case.relation == "shared_buffer"
+        if self.target.in_standard_operators:
+            if shares or case.steps[0].buffers:
+                return "in standard operators, past and present cannot share a buffer"
+            if case.contract.demands == "rejects":
+                return "standard operators do not know that a call must be refused"
         if shares and "shared_buffer" not in self.described.features:
             return f"{self.name} cannot make past and present share a buffer"
         if "shared_buffer" not in self.described.features and case.steps[0].buffers:

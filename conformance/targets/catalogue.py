@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from conformance.base.findings import SOFTWARE_ADAPTERS
 from conformance.base.paths import SHADERS, cache_root
-from conformance.base.target_names import EXEC, PLUGIN, split_release
+from conformance.base.target_names import EXEC, PLUGIN, STANDARD, split_release
 from conformance.targets import tools
 from conformance.targets.tools import RuntimeProgram, as_typed
 
@@ -547,7 +547,7 @@ def device_word(provider: str) -> str:
 
 def target_names() -> tuple[str, ...]:
     """Everything that ``--ep`` takes, for help texts and messages."""
-    return (*(entry.name for entry in TARGETS), f"{EXEC}PATH", f"{PLUGIN}WORD")
+    return (*(entry.name for entry in TARGETS), f"{EXEC}PATH", f"{PLUGIN}WORD", f"{STANDARD}TARGET")
 
 
 def target_options() -> tuple[TargetOption, ...]:

@@ -16,6 +16,7 @@ from conformance.base.target_names import (
     EXEC,
     MAX_LENGTH,
     PLUGIN,
+    STANDARD,
     at_release,
     is_by_path,
     is_name,
@@ -51,6 +52,7 @@ class Target:
       ``number`` counts the targets of the same ``ep`` in a run, from 1.
     - ``release`` is the release to which it is pinned, as in ``cpu@1.25.1``; ``missing`` says why
       that could not be installed, first in a line that is a sentence.
+    - ``in_standard_operators``: it gets the model of a call without the operator.
     """
 
     entry: TargetEntry
@@ -62,6 +64,7 @@ class Target:
     number: int = 1
     release: str | None = None
     missing: SetupError | None = None
+    in_standard_operators: bool = False
 
     @property
     def ep(self) -> str:
@@ -103,10 +106,12 @@ class Target:
         """Its expectations files; the first one with a line for a case applies.
 
         The file of a kernel variant has only the differences from that of the plain target.
-        ``exec:`` and ``ort-plugin:`` have none.
+        ``exec:`` and ``ort-plugin:`` have none. All targets in standard operators share one.
         """
         if is_by_path(self.ep):
             return ()
+        if self.in_standard_operators:
+            return (data_path("expectations") / f"{STANDARD.rstrip(':')}.yaml",)
         names = (self.ep, self.entry.kernel_variant_of)
         files = (data_path("expectations") / f"{name}.yaml" for name in names if name is not None)
         return tuple(dict.fromkeys(files))
@@ -184,6 +189,8 @@ def _check_taken(programs: OptionValues, targets: Sequence[Target]) -> None:
 
 
 def _targets(ep: str, programs: OptionValues) -> list[Target]:
+    if ep.startswith(STANDARD) and not is_by_path(ep.removeprefix(STANDARD)):
+        return [_in_standard_operators(of) for of in _targets(ep.removeprefix(STANDARD), programs)]
     if ep.startswith(EXEC):
         return [_any_program(ep)]
     if ep == PLUGIN:
@@ -223,6 +230,27 @@ def _of_release(entry: TargetEntry, release: str | None, programs: OptionValues)
         _built_in(entry, dict(zip(entry.options, typed, strict=True)), number, release)
         for number, typed in enumerate(itertools.product(*values), start=1)
     ]
+
+
+def _in_standard_operators(target: Target) -> Target:
+    """The same target, which gets models without the operator; no provider has a say in it."""
+    name = f"{STANDARD}{target.ep}"
+    entry = replace(
+        target.entry,
+        name=name,
+        execution_provider=None,
+        kernel=None,
+        kernel_variant_of=None,
+        script=None,
+    )
+    _, was, *others = target.arguments
+    return replace(
+        target,
+        entry=entry,
+        arguments=("--ep", f"{STANDARD}{was}", *others),
+        command=replace(target.command, name=f"{STANDARD}{target.label}"),
+        in_standard_operators=True,
+    )
 
 
 def _any_program(ep: str) -> Target:

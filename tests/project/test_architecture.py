@@ -20,6 +20,7 @@ ORDER = [
     "base",
     "operator",
     "graph",
+    "rewriting",
     "case",
     "oracle",
     "harness",

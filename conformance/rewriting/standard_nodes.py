@@ -1,0 +1,425 @@
+"""GroupQueryAttention in standard operators, with its caches, lengths and positions.
+
+Only operators that every runtime has are used, in the form of operator set 13: no Attention, no
+TensorScatter. Computed in float32; what is copied keeps its bits. What is computed follows
+docs/oracle.md. Sizes: B sequences, S queries, L new keys, P rows of the past, C rows of the
+present, T ``total_sequence_length``, N query heads, K key/value heads, D elements of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from onnx import NodeProto, TensorProto
+
+from conformance.base.array_types import ONNX
+from conformance.graph.nodes import attributes_in, connected
+from conformance.graph.shapes import UNKNOWN, ValueType
+from conformance.operator.signature import INPUT_NAMES, OUTPUT_NAMES
+from conformance.rewriting.dense_nodes import (
+    AttentionCall,
+    CodeScale,
+    Masks,
+    attended,
+    decoded,
+    gathered,
+    normed,
+    rotated,
+    side_by_side,
+    spread,
+)
+from conformance.rewriting.node_writer import NodeWriter
+
+#: The limits of the codes of a quantised cache, by the type of the cache.
+_LIMITS: Final = {"int8": (-128.0, 127.0), "uint8": (-8.0, 7.0)}
+
+
+class CannotExpress(ValueError):
+    """The node has no form in standard operators; the message says why, as half a sentence."""
+
+
+def write_in_standard_operators(
+    node: NodeProto, types: Mapping[str, ValueType], borrows: bool, write: NodeWriter
+) -> None:
+    """Write what a GroupQueryAttention computes, under the names of its outputs.
+
+    Args:
+        node: the node.
+        types: the types of its inputs by the names of the operator's parameters, as far as they
+            are known; that of query must be.
+        borrows: whether a node without key and value has no new keys, instead of a packed query.
+        write: where the nodes are written.
+
+    Raises:
+        CannotExpress: the node has no such form.
+    """
+    try:
+        _StandardForm(node, types, borrows, write).write_all()
+    except KeyError as error:
+        raise CannotExpress(f"it has no {error.args[0]}") from None
+    except (ArithmeticError, ValueError) as error:
+        raise CannotExpress(str(error) or "an attribute is out of its range") from None
+
+
+@dataclass
+class _Places:
+    """int64: where tokens are.
+
+    ``lengths`` [B, 1] are those of the sequences after the call, ``before`` those before it,
+    ``queries`` [B, S] and ``keys`` [B, L] the places of the new tokens in their sequences,
+    ``total`` [1] is T, ``new`` [1] is L.
+    ``is_prompt``, bool [1], says whether the call is a first prompt.
+    """
+
+    lengths: str
+    before: str
+    queries: str
+    keys: str
+    total: str
+    new: str
+    is_prompt: str
+
+
+@dataclass
+class _Layout:
+    """The rows of a sliding-window cache, and behind them the new tokens.
+
+    ``places`` int64 and ``used`` bool [B, C + L]: the tokens in them. ``rows`` int64 [B, C]: which
+    of them become the rows of the present.
+    """
+
+    places: str
+    used: str
+    rows: str
+
+
+class _StandardForm:
+    """One node that is being written."""
+
+    def __init__(
+        self, node: NodeProto, types: Mapping[str, ValueType], borrows: bool, write: NodeWriter
+    ) -> None:
+        self.write = write
+        self.inputs = connected(INPUT_NAMES, node.input)
+        self.outputs = connected(OUTPUT_NAMES, node.output)
+        self.attributes: Mapping[str, Any] = attributes_in(node)
+        self.heads = int(self.attributes["num_heads"])
+        self.kv_heads = int(self.attributes["kv_num_heads"])
+        if self.kv_heads < 1 or self.heads < 1 or self.heads % self.kv_heads:
+            raise ValueError("the numbers of its heads do not fit")
+        self.window = int(self.attributes.get("local_window_size", -1))
+        if self.window > 0 and not self.attributes.get("causal", 1):
+            raise ValueError("a window without a causal mask has no meaning")
+        self.slides = bool(self.attributes.get("sliding_window_cache", 0))
+        if self.slides and (self.window < 1 or "past_key" not in self.inputs or borrows):
+            raise ValueError("its sliding-window cache has no window, or no buffer")
+        if self.slides and ("attention_bias" in self.inputs or "output_qk" in self.outputs):
+            raise ValueError("a bias or output_qk beside a sliding-window cache is not known here")
+        self.types = types
+        self.packed = "key" not in self.inputs and not borrows
+        self.never_new = borrows or types.get("key", UNKNOWN).size(1) == 0
+        dtype = types["query"].dtype if "query" in types else None
+        if dtype not in ("float32", "float16", "bfloat16"):
+            raise ValueError("the type of its query is not known")
+        self.dtype = dtype
+        past = types.get("past_key", UNKNOWN).dtype or dtype
+        self.cache_dtype = past
+        if past != dtype and past not in _LIMITS:
+            raise ValueError(f"its cache has codes of the type {past}")
+
+    def write_all(self) -> None:
+        """Write the nodes."""
+        write, inputs = self.write, self.inputs
+        query, key, value = self._split()
+        places = self._places(write.size(query, 1), write.size(key, 1))
+        query, key = self._as_float(query), self._as_float(key) if self._moves_keys() else key
+        if "q_norm_weight" in inputs:
+            query, key = self._normed(query, "q"), self._normed(key, "k")
+        query, key, value = (
+            write.node("Transpose", each, perm=[0, 2, 1, 3]) for each in (query, key, value)
+        )
+        if self.attributes.get("do_rotary"):
+            query, key = self._rotated(query, key, places)
+        size = write.size(query, 3)
+        layout = self._layout(places) if self.slides else None
+        keys, values = (
+            self._every(name, new, size, places, layout)
+            for name, new in (("key", key), ("value", value))
+        )
+        if layout is not None:
+            at, used = layout.places, layout.used
+        else:
+            at = write.steps(write.constant([0]), write.size(keys, 2))
+            used = write.node("Less", at, places.lengths)
+            at = write.node("Unsqueeze", at, write.constant([0]))
+        # 0 times NaN is NaN, and an unused row may have one.
+        is_row = write.node("Unsqueeze", used, write.constant([1, 3]))
+        values = write.node("Where", is_row, values, write.number(0.0))
+        visible = self._visible(at, used, places)
+        masks = Masks("", False, bias=self._bias(keys), visible=visible)
+        sink = self._as_float(inputs["head_sink"]) if "head_sink" in inputs else ""
+        if not sink and self.attributes.get("smooth_softmax") == 1:
+            sink = write.number(0.0)
+        output, before, after = attended(
+            query, keys, values, self.attributes, masks, sink, AttentionCall(), write
+        )
+        self._put("output", self._stored(side_by_side(output, write)))
+        if "output_qk" in self.outputs:
+            chosen = after if self.attributes.get("qk_output") == 2 else before
+            scores = write.slice(chosen, 3, 0, places.total)
+            self._put("output_qk", self._stored(scores))
+
+    def _put(self, name: str, value: str) -> None:
+        if name in self.outputs:
+            self.write.node("Identity", value, output=self.outputs[name])
+
+    def _as_float(self, value: str) -> str:
+        if self.dtype == "float32":
+            return value
+        return self.write.node("Cast", value, to=TensorProto.FLOAT)
+
+    def _stored(self, value: str) -> str:
+        if self.dtype == "float32":
+            return value
+        return self.write.node("Cast", value, to=ONNX[self.dtype])
+
+    def _moves_keys(self) -> bool:
+        """Whether new keys are computed with, and not only copied."""
+        return "k_norm_weight" in self.inputs or bool(self.attributes.get("do_rotary"))
+
+    def _split(self) -> tuple[str, str, str]:
+        """Queries [B, S, N, D], and new keys and values [B, L, K, D]."""
+        write, inputs = self.write, self.inputs
+        every = self.heads + 2 * self.kv_heads if self.packed else self.heads
+        query = write.node("Reshape", inputs["query"], write.constant([0, 0, every, -1]))
+        if self.packed:
+            ends = (0, self.heads, self.heads + self.kv_heads, every)
+            return tuple(write.slice(query, 2, ends[at], ends[at + 1]) for at in range(3))  # type: ignore[return-value]
+        if "key" in inputs:
+            shape = write.shape(0, 0, self.kv_heads, write.size(query, 3))
+            return (
+                query,
+                write.node("Reshape", inputs["key"], shape),
+                write.node("Reshape", inputs["value"], shape),
+            )
+        none = write.slice(write.slice(query, 1, 0, 0), 2, 0, self.kv_heads)
+        return query, none, none
+
+    def _integer(self, name: str, *shape: int) -> str:
+        number = self.write.node("Cast", self.inputs[name], to=TensorProto.INT64)
+        return self.write.node("Reshape", number, self.write.constant(shape))
+
+    def _places(self, queries: str, new: str) -> _Places:
+        write = self.write
+        nothing = write.constant([0])
+        total = self._integer("total_sequence_length", 1)
+        lengths = write.node("Add", self._integer("seqlens_k", -1, 1), write.constant(1))
+        is_prompt = write.node("Equal", queries, total)
+        if "query_seqlens" in self.inputs:
+            first = write.node("Sub", lengths, self._integer("query_seqlens", -1, 1))
+            first_key = first
+        else:
+            first = write.node("Where", is_prompt, nothing, write.node("Sub", lengths, queries))
+            adds = write.node("And", is_prompt, write.node("Greater", new, nothing))
+            first_key = write.node("Where", adds, nothing, write.node("Sub", lengths, new))
+        return _Places(
+            lengths,
+            first_key,
+            write.node("Add", first, write.steps(nothing, queries)),
+            write.node("Add", first_key, write.steps(nothing, new)),
+            total,
+            new,
+            is_prompt,
+        )
+
+    def _normed(self, heads: str, side: str) -> str:
+        shared = self.attributes.get("qk_norm_epsilon", 1e-6)
+        epsilon = float(self.attributes.get(f"{side}_norm_epsilon", shared))
+        weight = self._as_float(self.inputs[f"{side}_norm_weight"])
+        return normed(heads, weight, epsilon, self.write)
+
+    def _rotated(self, query: str, key: str, places: _Places) -> tuple[str, str]:
+        write, inputs = self.write, self.inputs
+        positions, of_keys = places.queries, places.keys
+        if "position_ids" in inputs:
+            positions = write.node("Cast", inputs["position_ids"], to=TensorProto.INT64)
+            if "query_seqlens" not in inputs:
+                # Of a first prompt, only the first position counts.
+                first = write.slice(write.slice(positions, 0, 0, 1), 1, 0, 1)
+                steps = write.steps(write.constant([0]), write.size(query, 2))
+                counted = write.node("Add", first, steps)
+                positions = write.node("Where", places.is_prompt, counted, positions)
+            of_keys = write.slice(positions, 1, 0, places.new)
+        tables = inputs["cos_cache"], inputs["sin_cache"]
+        interleaved = bool(self.attributes.get("rotary_interleaved"))
+
+        def turned(heads: str, at: str) -> str:
+            if "query_seqlens" in inputs:  # padding may lie behind the tables
+                last = write.node("Sub", write.size(tables[0], 0), write.constant([1]))
+                at = write.node("Min", at, last)
+            cos, sin = (
+                write.node("Unsqueeze", self._as_float(each), write.constant([1]))
+                for each in gathered(tables, at, write)
+            )
+            return rotated(heads, (cos, sin), interleaved, write)
+
+        return turned(query, positions), key if self.never_new else turned(key, of_keys)
+
+    def _every(
+        self, side: str, new: str, size: str, places: _Places, layout: _Layout | None
+    ) -> str:
+        """Write a present, and return all keys or values in float32 [B, K, rows, D].
+
+        The rows are those of the present; with a sliding-window cache those of the past, and then
+        the new ones.
+        """
+        write, past = self.write, self.inputs.get(f"past_{side}", "")
+        is_float = side == "key" and self._moves_keys()
+        scale = self._scale(side[0]) if self.cache_dtype != self.dtype else None
+        if scale is not None:
+            new = self._encoded(new if is_float else self._as_float(new), scale)
+        elif is_float:
+            new = self._stored(new)
+        if layout is not None:
+            stored = write.node("Concat", past, new, axis=2)
+            index = self._index(stored, layout.rows)
+            self._put(f"present_{side}", write.node("GatherND", stored, index))
+        elif self.never_new:
+            if not past:
+                raise ValueError("it has neither new keys nor a past")
+            stored = past
+        else:
+            stored = self._with_new_rows(past, new, places)
+        if layout is None:
+            self._put(f"present_{side}", stored)
+        if scale is not None:
+            return decoded(stored, scale, size, write)
+        return self._as_float(stored)
+
+    def _scale(self, side: str) -> CodeScale:
+        name = f"{side}_scale"
+        dims = self.types.get(name, UNKNOWN).dims
+        flat = dims is not None and len(dims) == 1 and dims[0] != 1
+        return CodeScale(
+            self.inputs[name], ONNX[self.cache_dtype], (1, self.kv_heads, 1, -1) if flat else None
+        )
+
+    def _encoded(self, numbers: str, scale: CodeScale) -> str:
+        """The codes of numbers [B, K, L, D]; two of four bits are in a byte, the even one low."""
+        write = self.write
+        low, high = (write.number(limit) for limit in _LIMITS[self.cache_dtype])
+        steps = write.node("Round", write.node("Div", numbers, spread(scale, write)))
+        steps = write.node("Clip", steps, low, high)
+        if self.cache_dtype == "uint8":
+            steps = write.node("Add", steps, write.number(8.0))
+            end = np.iinfo(np.int64).max
+            even, odd = (write.slice(steps, 3, at, end, 2) for at in (0, 1))
+            lacking = write.node("Sub", write.size(even, 3), write.size(odd, 3))
+            odd = self._padded(odd, 4, 3, lacking, write.number(8.0))
+            steps = write.node("Add", even, write.node("Mul", odd, write.number(16.0)))
+        return write.node("Cast", steps, to=ONNX[self.cache_dtype])
+
+    def _padded(self, value: str, rank: int, axis: int, number: str, fill: str = "") -> str:
+        """The value with ``number``, int64 [1], more elements behind an axis: ``fill``, or 0."""
+        write = self.write
+        none = write.constant([0])
+        pads = [none] * (rank + axis) + [number] + [none] * (rank - axis - 1)
+        return write.node("Pad", value, write.node("Concat", *pads, axis=0), *filter(None, [fill]))
+
+    def _with_new_rows(self, past: str, new: str, places: _Places) -> str:
+        """The past with as many rows as the present, and the new rows at their places.
+
+        The rows behind those of a past that grows are the new ones, too, until they are written.
+        """
+        write = self.write
+        buffer = write.node("Concat", past, new, axis=2) if past else new
+        if "query_seqlens" in self.inputs:  # then the total is only an upper bound
+            lacking = write.node("Sub", places.total, write.size(buffer, 2))
+            lacking = write.node("Max", lacking, write.constant([0]))
+            buffer = self._padded(buffer, 4, 2, lacking)
+        if past:
+            rows = write.node("Max", write.size(past, 2), places.total)
+            buffer = write.slice(buffer, 2, 0, rows)
+        return write.node("ScatterND", buffer, self._index(new, places.keys), new)
+
+    def _index(self, like: str, rows: str) -> str:
+        """The index [B, K, R, 3] of the ``rows`` [B, R] of each head of ``like`` [B, K, …]."""
+        write = self.write
+        sequences = write.steps(write.constant([0]), write.size(like, 0))
+        parts = (
+            write.node("Unsqueeze", sequences, write.constant([1, 2, 3])),
+            write.constant(np.arange(self.kv_heads).reshape(1, -1, 1, 1)),
+            write.node("Unsqueeze", rows, write.constant([1, 3])),
+        )
+        # [B, K, R, 1], by broadcasting: not all runtimes expand to a shape that is computed.
+        zero = [write.node("Sub", part, part) for part in parts]
+        zeros = write.node("Add", write.node("Add", zero[0], zero[1]), zero[2])
+        index = [write.node("Add", part, zeros) for part in parts]
+        return write.node("Concat", *index, axis=3)
+
+    def _layout(self, places: _Places) -> _Layout:
+        """Where the tokens of a sliding-window cache are before and after the call."""
+        write = self.write
+        nothing, one = write.constant([0]), write.constant([1])
+        capacity = write.size(self.inputs["past_key"], 2)
+        spare = write.node("Sub", capacity, write.constant([self.window - 1]))  # G
+
+        def held(tokens: str) -> str:
+            """How many of so many tokens the cache holds."""
+            over = write.node("Sub", tokens, capacity)
+            moves = write.node("Div", write.node("Sub", write.node("Add", over, spare), one), spare)
+            rest = write.node("Sub", tokens, write.node("Mul", moves, spare))
+            return write.node("Where", write.node("Greater", over, nothing), rest, tokens)
+
+        # Each sequence's own, [B, 1]: of a first prompt it is one number.
+        had = write.node("Add", places.before, write.node("Sub", places.lengths, places.lengths))
+        first = write.node("Sub", had, held(had))  # the place of the first row
+        rows = write.steps(nothing, capacity)
+        of_past = write.node("Add", first, rows)
+        new = write.node("Add", had, write.steps(nothing, places.new))
+        at = write.node("Concat", of_past, new, axis=1)
+        used = write.node(
+            "Concat",
+            write.node("Less", of_past, had),
+            write.node("Less", new, places.lengths),
+            axis=1,
+        )
+        kept = write.node("Sub", places.lengths, held(places.lengths))
+        last = write.node("Sub", places.lengths, one)
+        wanted = write.node("Min", write.node("Add", kept, rows), last)  # behind it is anything
+        behind = write.node("Add", capacity, write.node("Sub", wanted, had))
+        is_new = write.node("GreaterOrEqual", wanted, had)
+        from_rows = write.node("Where", is_new, behind, write.node("Sub", wanted, first))
+        return _Layout(at, used, from_rows)
+
+    def _visible(self, at: str, used: str, places: _Places) -> str:
+        """bool [B, 1, S, rows]: the keys that each query attends to, unless the bias hides them.
+
+        ``at`` [B or 1, rows] are the places of the keys, and ``used`` [B, rows] says which rows
+        have one.
+        """
+        write = self.write
+        own = write.node("Unsqueeze", places.queries, write.constant([1, 3]))
+        at = write.node("Unsqueeze", at, write.constant([1, 2]))
+        rules = [write.node("Unsqueeze", used, write.constant([1, 2]))]
+        if self.attributes.get("causal", 1):
+            rules.append(write.node("LessOrEqual", at, own))
+        if self.window > 0:
+            behind = write.node("Sub", own, write.constant(self.window))
+            rules.append(write.node("Greater", at, behind))
+        visible = rules[0]
+        for rule in rules[1:]:
+            visible = write.node("And", visible, rule)
+        return visible
+
+    def _bias(self, keys: str) -> str:
+        """The bias with a column for each key; "" if there is none."""
+        if "attention_bias" not in self.inputs:
+            return ""
+        write = self.write
+        bias, every = self._as_float(self.inputs["attention_bias"]), write.size(keys, 2)
+        bias = write.slice(bias, 3, 0, every)
+        return self._padded(bias, 4, 3, write.node("Sub", every, write.size(bias, 3)))

@@ -1,0 +1,139 @@
+"""GroupQueryAttention in standard operators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from as_user import Gqa
+from onnx import TensorProto, helper
+
+from conformance.bundle.script import script_of
+from conformance.case.corpus import find
+from conformance.graph.nodes import is_attention
+from conformance.graph.walks import nodes_in
+from conformance.operator.signature import DOMAIN
+from conformance.rewriting.standard import StandardModel, standard_model
+
+#: Themes that have every form of a call between them.
+THEMES = (
+    *("smoke", "decode_shapes", "shared_kv", "ragged", "rotary", "window", "softcap", "sink"),
+    *("attention_bias", "packed_qkv", "qk_norm", "positions", "output_qk", "query_seqlens"),
+    *("quantised_cache", "sliding_window_cache", "static_cache", "loop", "causal"),
+)
+
+
+@pytest.mark.push
+@pytest.mark.parametrize("theme", THEMES)
+def test_a_call_in_standard_operators_is_right(gqa: Gqa, theme: str) -> None:
+    done = gqa("run", theme, "--ep", "standard:cpu", "-k", "float32")
+    assert done.status == 0, done.out
+    assert " pass" in done.out
+    assert "wrong" not in done.out
+
+
+def model_of(case: str) -> onnx.ModelProto:
+    return script_of(find([case]).named[0].call).model
+
+
+def rewritten(model: onnx.ModelProto) -> StandardModel:
+    made = standard_model(model)
+    onnx.checker.check_model(made.model)
+    return made
+
+
+def test_names_inputs_outputs_and_weights_stay() -> None:
+    model = model_of("constants")
+    made = rewritten(model)
+    assert (made.rewritten, made.left) == (("gqa",), ())
+    assert not any(map(is_attention, nodes_in(made.model.graph)))
+    assert list(made.model.graph.input) == list(model.graph.input)
+    assert list(made.model.graph.output) == list(model.graph.output)
+    weights = {each.name: each for each in made.model.graph.initializer}
+    assert all(weights[each.name] == each for each in model.graph.initializer)
+    assert DOMAIN not in {each.domain for each in made.model.opset_import}
+    assert any(map(is_attention, model.graph.node))  # the model itself is as it was
+
+
+def test_a_node_in_a_branch_is_rewritten_there() -> None:
+    model = model_of("smoke/decode[dtype=float32]")
+    graph = model.graph
+    body = helper.make_graph(graph.node, "body", [], graph.output)
+    condition = helper.make_tensor("always", TensorProto.BOOL, [], [True])
+    names = [output.name for output in graph.output]
+    node = helper.make_node("If", ["always"], names, then_branch=body, else_branch=body)
+    del graph.node[:]
+    graph.node.append(node)
+    graph.initializer.append(condition)
+    made = rewritten(model)
+    assert made.rewritten == ("gqa", "gqa")
+    assert not any(map(is_attention, nodes_in(made.model.graph)))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "why"),
+    [
+        ({"num_heads": 3}, "the numbers of its heads do not fit"),
+        ({"local_window_size": 4, "causal": 0}, "a window without a causal mask has no meaning"),
+        ({"sliding_window_cache": 1}, "its sliding-window cache has no window, or no buffer"),
+        ({"do_rotary": 1}, "it has no cos_cache"),
+    ],
+    ids=str,
+)
+def test_a_node_without_a_form_stays(attributes: dict[str, int], why: str) -> None:
+    model = model_of("smoke/decode[dtype=float32]")
+    (node,) = model.graph.node
+    kept = [each for each in node.attribute if each.name not in attributes]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+    node.attribute.extend(helper.make_attribute(*each) for each in attributes.items())
+    made = standard_model(model)
+    assert (made.rewritten, made.left) == ((), (("gqa", why),))
+    assert list(made.model.graph.node) == [node]
+
+
+def test_a_node_whose_type_is_unknown_stays() -> None:
+    model = model_of("smoke/decode[dtype=float32]")
+    model.graph.input[0].ClearField("type")
+    assert standard_model(model).left == (("gqa", "the type of its query is not known"),)
+
+
+def saved(folder: Path) -> Path:
+    """A model with a weight in another file."""
+    model = model_of("constants")
+    table = np.zeros((64, 64), np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(table, "unused"))
+    onnx.save(model, folder / "m.onnx", save_as_external_data=True, location="m.data")
+    return folder / "m.onnx"
+
+
+def test_external_data_is_named_or_copied(gqa: Gqa, tmp_path: Path) -> None:
+    (there := tmp_path / "there").mkdir()
+    model = saved(tmp_path)
+    beside = gqa("rewrite", str(model), "-o", str(tmp_path / "out.onnx"))
+    assert beside.status == 0
+    assert "m.data" not in beside.out
+    elsewhere = gqa("rewrite", str(model), "-o", str(there / "out.onnx"))
+    assert "Beside it must lie m.data" in elsewhere.out
+    assert not (there / "m.data").exists()
+    gqa("rewrite", str(model), "-o", str(there / "out.onnx"), "--copy-data")
+    assert (there / "m.data").read_bytes() == (tmp_path / "m.data").read_bytes()
+    onnx.checker.check_model(there / "out.onnx")
+
+
+def test_external_data_of_another_folder_is_not_copied(gqa: Gqa, tmp_path: Path) -> None:
+    model = onnx.load(saved(tmp_path), load_external_data=False)
+    (tmp_path / "secret").write_bytes(b"1" * (1 << 20))
+    (folder := tmp_path / "models").mkdir()
+    for tensor in model.graph.initializer:
+        for each in tensor.external_data:
+            if each.key == "location":
+                each.value = "../secret"
+    onnx.save(model, folder / "m.onnx")
+    (out := tmp_path / "out").mkdir()
+    done = gqa("rewrite", str(folder / "m.onnx"), "-o", str(out / "o.onnx"), "--copy-data")
+    assert done.status == 2
+    assert "../secret is no file beside the model" in done.err
+    assert list(out.iterdir()) == []
