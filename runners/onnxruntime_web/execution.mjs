@@ -57,15 +57,16 @@ function refuse(stage, step, error) {
 /** onnxruntime's message for a model that would run on the CPU in part, which is not allowed. */
 const FELL_BACK = /fallback to CPU EP has been explicitly disabled/;
 
-/** onnxruntime-web with the one requested execution provider. */
+/** onnxruntime-web, or -node, with the one requested execution provider; `more` are options of sessions. */
 export class Runtime {
-  constructor(ort, messages, listen, { option, provider, devices }) {
+  constructor(ort, messages, listen, { option, provider, devices, more = {} }) {
     this.ort = ort;
     this.messages = messages;
     this.listen = listen;
     this.option = option;
     this.provider = provider;
     this.devices = devices;
+    this.more = more;
   }
 
   /**
@@ -105,6 +106,7 @@ export class Runtime {
       return await this.ort.InferenceSession.create(model, {
         executionProviders: [this.option],
         logSeverityLevel: 3,
+        ...this.more,
         ...options,
       });
     } catch (error) {
@@ -116,7 +118,7 @@ export class Runtime {
   tensor({ name, dataType, dims, bytes }) {
     const known = toElements(dataType, bytes);
     if (!known) {
-      throw new Unavailable(`onnxruntime-web takes no TensorProto type ${dataType} (${name}).`);
+      throw new Unavailable(`the JavaScript API takes no TensorProto type ${dataType} (${name}).`);
     }
     return new this.ort.Tensor(known.type, known.elements, dims);
   }
@@ -172,13 +174,15 @@ async function runSteps(runtime, session, steps, tensors, repeat, out) {
   let previous = {};
   try {
     for (const [number, { carry, keep = null, share }] of steps.entries()) {
-      const feeds = { ...tensors[number], ...mapValues(carry, (output) => previous[output]) };
+      const own = mapValues(tensors[number], (tensor) => copyOf(runtime, tensor));
+      const feeds = { ...own, ...mapValues(carry, (output) => previous[output]) };
       if (keep !== null) {
         for (const name of Object.keys(carry)) feeds[name] = await firstRows(runtime, feeds[name], keep);
       }
       const fetches = Object.fromEntries(session.outputNames.map((name) => [name, null]));
       for (const [output, input] of Object.entries(share)) {
-        fetches[output] = feeds[input] = onDevice(runtime, feeds[input], shared);
+        if (runtime.devices) feeds[input] = onDevice(runtime, feeds[input], shared);
+        fetches[output] = feeds[input];
       }
       const start = performance.now();
       try {
@@ -193,6 +197,11 @@ async function runSteps(runtime, session, steps, tensors, repeat, out) {
     for (const tensor of shared.keys()) tensor.dispose();
   }
   return { files, ms };
+}
+
+/** A tensor whose values a kernel may overwrite: each repeat starts from those in the files. */
+function copyOf(runtime, { type, data, dims }) {
+  return new runtime.ort.Tensor(type, data.slice(), dims);
 }
 
 /** The first `rows` of a present as a tensor on the CPU; a tensor of another rank is left as it is. */

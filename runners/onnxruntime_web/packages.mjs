@@ -12,6 +12,11 @@ export class BadPackage extends Error {
     super(message);
     this.damaged = damaged;
   }
+
+  /** The answer of a runner; `again` is the command that reinstalls the packages, if there is one. */
+  answer(again) {
+    return { outcome: "unavailable", reason: this.message, fix: (this.damaged && again) || null };
+  }
 }
 
 /** The packages in `folder`/node_modules. Every method that reads one throws BadPackage on failure. */

@@ -5,7 +5,6 @@
 // the packages anew. Requests come on standard input; answers go to the descriptor --answers,
 // standard output by default. launch.py starts this program so that only answers reach that descriptor.
 
-import { availableParallelism, cpus } from "node:os";
 import { argv, exit, kill, pid, stdin, version as node } from "node:process";
 import { parseArgs } from "node:util";
 import { setFlagsFromString } from "node:v8";
@@ -17,7 +16,7 @@ import { Rejected, Runtime, Trapped, Unavailable, runCase } from "./execution.mj
 import { takeOutput } from "./log.mjs";
 import { BadPackage, Packages } from "./packages.mjs";
 import { findPrograms } from "./programs.mjs";
-import { Answers, serve } from "./serving.mjs";
+import { Answers, ownFault, processor, serve } from "./serving.mjs";
 import { Shaders } from "./shaders.mjs";
 import { TARGETS } from "./targets.mjs";
 import { Messages } from "./tensor_file.mjs";
@@ -51,8 +50,7 @@ try {
   await serve(stdin, answers, { describe: () => describe().catch(without), run });
 } catch (error) {
   if (error instanceof Trapped) die(error.message);
-  const place = /[\w.]+\.mjs:\d+/.exec(error.stack ?? "");
-  console.error(`runner.mjs: ${error.name}: ${error.message}${place ? ` (${place[0]})` : ""}`);
+  console.error(`runner.mjs: ${ownFault(error)}`);
   exit(1);
 }
 exit(0);
@@ -124,10 +122,7 @@ async function describe() {
 
 /** The answer if an adapter or a whole package is missing; any other error is thrown again. */
 function without(error) {
-  if (error instanceof BadPackage) {
-    const fix = (error.damaged && options.again) || null;
-    return { outcome: "unavailable", reason: error.message, fix };
-  }
+  if (error instanceof BadPackage) return error.answer(options.again);
   if (!(error instanceof NoAdapter)) throw error;
   return { outcome: "unavailable", reason: sentence(error.message), fix: error.fix };
 }
@@ -170,10 +165,6 @@ function die(message) {
   console.error(message.trim().split("\n")[0]); // without a stack: the last line is quoted
   kill(pid, "SIGABRT"); // not abort(), which prints a stack of Node's own
   for (;;); // until the signal arrives
-}
-
-function processor() {
-  return `${cpus()[0]?.model ?? process.arch}, ${availableParallelism()} cores`;
 }
 
 function device({ info }) {

@@ -1,6 +1,7 @@
 // The loop of requests and answers: JSON lines (runners/README.md).
 
 import { writeSync } from "node:fs";
+import { availableParallelism, cpus } from "node:os";
 import { createInterface } from "node:readline";
 
 /** Writes answers, whole lines, to a descriptor that nothing else writes to. */
@@ -50,4 +51,15 @@ export async function serve(input, answers, { describe, run }) {
       throw new Error(`unknown command ${JSON.stringify(request.cmd)}`);
     }
   }
+}
+
+/** The line about an error of the runner itself. */
+export function ownFault({ name, message, stack }) {
+  const place = /[\w.]+\.mjs:\d+/.exec(stack ?? "");
+  return `${name}: ${message}${place ? ` (${place[0]})` : ""}`;
+}
+
+/** The processor's model, and the number of cores that this process may use. */
+export function processor() {
+  return `${cpus()[0]?.model ?? process.arch}, ${availableParallelism()} cores`;
 }
