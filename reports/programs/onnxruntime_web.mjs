@@ -6,6 +6,7 @@ import { setFlagsFromString } from "node:v8";
 const TEXT = String.raw`__DATA__`;
 const DATA = JSON.parse(TEXT);
 const ON_GPU = DATA.runtime.device !== "cpu";
+const IN_NODE = DATA.runtime.options === "node"; // onnxruntime-node
 
 function end(verdict) {
   console.log(`verdict: ${verdict}`);
@@ -122,7 +123,9 @@ async function addGpu() {
 }
 
 if (ON_GPU) await addGpu();
-const ort = await from(`onnxruntime-web/dist/ort.${DATA.runtime.options}.bundle.min.mjs`);
+const ort = IN_NODE
+  ? (await from("onnxruntime-node/dist/index.js")).default
+  : await from(`onnxruntime-web/dist/ort.${DATA.runtime.options}.bundle.min.mjs`);
 ort.env.wasm.numThreads = 1;
 ort.env.logLevel = "error";
 
@@ -140,7 +143,7 @@ const buffers = new Map();
 
 /** Puts a past, which is its present, too, into a buffer on the device. */
 function onDevice(given) {
-  if (buffers.has(given)) return given;
+  if (!ON_GPU || buffers.has(given)) return given;
   const { data, type, dims } = given;
   const { STORAGE, COPY_SRC, COPY_DST } = GPUBufferUsage;
   const size = Math.max(16, Math.ceil(data.byteLength / 16) * 16);
@@ -164,7 +167,9 @@ function onDevice(given) {
 /** A session with the model, and whether a node can run on the CPU only. */
 async function load() {
   const model = Buffer.from(made.model, "base64");
-  const options = { executionProviders: [ON_GPU ? "webgpu" : "wasm"], logSeverityLevel: 3 };
+  const provider = ON_GPU ? "webgpu" : IN_NODE ? "cpu" : "wasm";
+  const threads = IN_NODE ? { intraOpNumThreads: 1, interOpNumThreads: 1 } : {};
+  const options = { executionProviders: [provider], logSeverityLevel: 3, ...threads };
   const create = (more) => ort.InferenceSession.create(model, { ...options, ...more });
   if (!DATA.runtime.alone) return [await create({}), false];
   try {
@@ -206,7 +211,7 @@ async function resultsOf(session) {
       carried = Object.fromEntries(pairs.map(([past, present]) => [past, outputs[present]]));
       const read = {};
       for (const [name, value] of Object.entries(outputs)) {
-        const data = buffers.has(value) ? await buffers.get(value)() : value.data;
+        const data = buffers.has(value) ? await buffers.get(value)() : value.data.slice();
         read[name] = { dims: value.dims, data };
       }
       results.push(read);
