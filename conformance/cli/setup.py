@@ -19,6 +19,7 @@ from conformance.targets.setup.installed import install, set_up_lavapipe
 from conformance.targets.setup.programs import SetupError, with_fix
 from conformance.targets.tools import (
     ONNXRUNTIME_GPU_VERSION,
+    ONNXRUNTIME_NODE_VERSION,
     ONNXRUNTIME_WEB_VERSION,
     TRACT_VERSION,
 )
@@ -29,6 +30,7 @@ _LAVAPIPE: Final = "lavapipe"
 #: The pinned releases, by `TargetEntry.setup`.
 _PINNED: Final = {
     "cuda": ONNXRUNTIME_GPU_VERSION,
+    "node": ONNXRUNTIME_NODE_VERSION,
     "tract": TRACT_VERSION,
     "webgpu": ONNXRUNTIME_WEB_VERSION,
 }
@@ -40,7 +42,7 @@ def setup(names: Sequence[str]) -> int:
     """Install a runtime, or some of its releases.
 
     \b
-    gqa setup webgpu                   what a target needs: cuda, tract or webgpu
+    gqa setup webgpu                   what a target needs: cuda, node, tract or webgpu
     gqa setup lavapipe                 a software adapter for WebGPU, with float16
     gqa setup cpu@1.20.. wasm@1.27.0   releases, for use without a network
 

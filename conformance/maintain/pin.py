@@ -48,10 +48,11 @@ _CPU: Final = ("onnxruntime",)
 _CUDA: Final = ("onnxruntime-gpu",)
 _TRACT: Final = ("tract-cli", "tract")
 _WEB: Final = ("onnxruntime-web",)
+_NODE: Final = ("onnxruntime-node",)
 _TOOLS: Final = "conformance/targets/tools.py"
-_MANIFEST: Final = "runners/onnxruntime_web/package.json"
+_MANIFEST: Final = "package.json"
 #: npm writes this file for the manifest, which must be edited before it.
-_LOCK: Final = "runners/onnxruntime_web/package-lock.json"
+_LOCK: Final = "package-lock.json"
 
 #: All places that name pinned releases.
 PLACES: Final = (
@@ -62,8 +63,11 @@ PLACES: Final = (
     PinnedPlace(_TRACT, "pyproject.toml", 'tract = ["tract=={}"]'),
     PinnedPlace(_TRACT, "runners/tract/wheel_availability.py", 'KNOWN_GOOD = "tract=={}"'),
     PinnedPlace(_WEB, _TOOLS, 'ONNXRUNTIME_WEB_VERSION: Final = "{}"'),
-    PinnedPlace(_WEB, _MANIFEST, '"onnxruntime-web": "{}"'),
-    PinnedPlace(_WEB, _LOCK, '"onnxruntime-web": "{}"'),
+    PinnedPlace(_WEB, f"runners/onnxruntime_web/{_MANIFEST}", '"onnxruntime-web": "{}"'),
+    PinnedPlace(_WEB, f"runners/onnxruntime_web/{_LOCK}", '"onnxruntime-web": "{}"'),
+    PinnedPlace(_NODE, _TOOLS, 'ONNXRUNTIME_NODE_VERSION: Final = "{}"'),
+    PinnedPlace(_NODE, f"runners/onnxruntime_node/{_MANIFEST}", '"onnxruntime-node": "{}"'),
+    PinnedPlace(_NODE, f"runners/onnxruntime_node/{_LOCK}", '"onnxruntime-node": "{}"'),
 )
 
 #: What else names the release or depends on it, by package.
@@ -167,23 +171,23 @@ def _edited(pin: Pin, release: str) -> dict[str, str]:
     texts: dict[str, str] = {}
     for place in pin.places:
         text = texts.get(place.file, _read(place.file))
-        if place.file == _LOCK:
-            texts[place.file] = _lock(texts[_MANIFEST])
+        if place.file.endswith(_LOCK):
+            texts[place.file] = _lock(place.file, texts[place.file.replace(_LOCK, _MANIFEST)])
         else:
             texts[place.file] = place.pattern.sub(place.text.format(release), text)
     return texts
 
 
-def _lock(manifest: str) -> str:
+def _lock(lock: str, manifest: str) -> str:
     """npm's lock file for a package.json. Raises `SetupError`."""
     npm = find_npm()
     if npm is None:
-        raise SetupError(f"{_LOCK} needs npm, which is not installed.")
+        raise SetupError(f"{lock} needs npm, which is not installed.")
     with temporary_folder() as folder:
-        (folder / "package.json").write_text(manifest)
-        (folder / "package-lock.json").write_text(_read(_LOCK))
+        (folder / _MANIFEST).write_text(manifest)
+        (folder / _LOCK).write_text(_read(lock))
         run_installer(lock_command(npm), folder)
-        return (folder / "package-lock.json").read_text()
+        return (folder / _LOCK).read_text()
 
 
 if __name__ == "__main__":

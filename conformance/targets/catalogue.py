@@ -104,10 +104,10 @@ class StandaloneProgram:
     ``needs`` are the packages to install beside NumPy. VERSION stands for the runtime's version,
     PLUGIN for that of a plugin, and DAWN for that of the npm package webgpu.
     ``environment`` is set by the program. ``options`` are the command-line options of tract, or the
-    build of onnxruntime-web. ``shared_buffer`` says whether past and present can share a buffer.
-    For ONNX Runtime's Python package, ``provider_options`` are those of the execution provider,
-    ``plugin`` is the library or the Python module of a plugin, and ``threads`` is the number of
-    threads of a session.
+    build of onnxruntime-web, or ``node`` for onnxruntime-node. ``shared_buffer`` says whether past
+    and present can share a buffer. For ONNX Runtime's Python package, ``provider_options`` are
+    those of the execution provider, ``plugin`` is the library or the Python module of a plugin, and
+    ``threads`` is the number of threads of a session.
     """
 
     template: Template
@@ -237,7 +237,15 @@ def _tract(typed: str | None) -> RunnerStart:
 
 
 def _onnxruntime_web(typed: str | None) -> RunnerStart:
-    program = tools.find_onnxruntime_web(typed)
+    return _packages(tools.find_onnxruntime_web(typed), typed)
+
+
+def _onnxruntime_node(typed: str | None) -> RunnerStart:
+    return _packages(tools.find_onnxruntime_node(typed), typed)
+
+
+def _packages(program: RuntimeProgram | None, typed: str | None) -> RunnerStart:
+    """The parts for a folder of npm packages."""
     if program is None:
         return RunnerStart()
     arguments = ["--modules", str(program.path)]
@@ -302,6 +310,12 @@ ONNXRUNTIME_WEB: Final = TargetOption(
     "default: the release that gqa setup installs; repeat.",
     _onnxruntime_web,
 )
+ONNXRUNTIME_NODE: Final = TargetOption(
+    "--onnxruntime-node",
+    "FOLDER|VERSION",
+    "The folder of onnxruntime-node, or its release, likewise; repeat.",
+    _onnxruntime_node,
+)
 ADAPTER: Final = TargetOption(
     "--adapter",
     "WORD|PATH",
@@ -337,6 +351,7 @@ _TRACT_PACKAGE: Final = replace(
     installed_as="tract-wheel",
 )
 _ONNXRUNTIME_WEB: Final = Package("npm", "onnxruntime-web", ONNXRUNTIME_WEB, oldest="1.25.0")
+_ONNXRUNTIME_NODE: Final = Package("npm", "onnxruntime-node", ONNXRUNTIME_NODE, oldest="1.20.0")
 
 # ── The entries ─────────────────────────────────────────────────────────────────────────────────
 
@@ -489,6 +504,25 @@ TARGETS: tuple[TargetEntry, ...] = (
         needs=_WEB_NEEDS,
         kernel_variant_of="cpu",
         script=StandaloneProgram("onnxruntime_web.mjs", "onnxruntime-web@VERSION", options="wasm"),
+    ),
+    TargetEntry(
+        name="node",
+        runner="onnxruntime_web/launch.py",
+        arguments=("--ep", "node"),
+        options=(ONNXRUNTIME_NODE,),
+        environment={NO_FLASH: "0"},
+        execution_provider=_CPU_PROVIDER,
+        target_class="cpu",
+        needs="Node.js 20 or later and the npm package onnxruntime-node (gqa setup node)",
+        setup="node",
+        kernel_variant_of="cpu",
+        package=_ONNXRUNTIME_NODE,
+        script=StandaloneProgram(
+            "onnxruntime_web.mjs",
+            "--ignore-scripts onnxruntime-node@VERSION",
+            options="node",
+            shared_buffer=True,
+        ),
     ),
 )
 

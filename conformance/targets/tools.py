@@ -45,6 +45,9 @@ sys.exit(not any(glob.glob(os.path.join(glob.escape(folder), libraries)) for fol
 #: The release that expectations/webgpu.yaml was made with, as in the runner's package.json.
 ONNXRUNTIME_WEB_VERSION: Final = "1.30.0"
 
+#: The release of onnxruntime-node that the runner's package.json names.
+ONNXRUNTIME_NODE_VERSION: Final = "1.30.0"
+
 #: The time limit for that program in seconds; it takes 20 ms.
 _TO_ANSWER: Final = 20.0
 
@@ -127,17 +130,28 @@ def find_onnxruntime_web(named: str | None = None) -> RuntimeProgram | None:
     It is ``named`` (``--onnxruntime-web``), a folder or an installed release, which is returned
     even if it does not exist, or else the release that ``gqa setup webgpu`` installs.
     """
+    return _find_packages("onnxruntime-web", named, ONNXRUNTIME_WEB_VERSION, "webgpu")
+
+
+def find_onnxruntime_node(named: str | None = None) -> RuntimeProgram | None:
+    """The same of onnxruntime-node, ``--onnxruntime-node`` and ``gqa setup node``."""
+    return _find_packages("onnxruntime-node", named, ONNXRUNTIME_NODE_VERSION, "node")
+
+
+def _find_packages(
+    package: str, named: str | None, pinned: str, setup: str
+) -> RuntimeProgram | None:
+    option = f"--{package}"
     if named and _NPM_RELEASE.fullmatch(named):
-        folder = folder_of("onnxruntime-web", named)
-        return RuntimeProgram(folder, "--onnxruntime-web", release=named)
+        return RuntimeProgram(folder_of(package, named), option, release=named)
     if named:
         folder = Path(os.path.expanduser(named)).absolute()
         # Node looks packages up in the folder above node_modules.
         folder = folder.parent if folder.name == "node_modules" else folder
-        return RuntimeProgram(folder, "--onnxruntime-web")
-    built = folder_of("onnxruntime-web", ONNXRUNTIME_WEB_VERSION)
-    there = os.path.isdir(built / "node_modules" / "onnxruntime-web")
-    return RuntimeProgram(built, "gqa setup webgpu") if there else None
+        return RuntimeProgram(folder, option)
+    built = folder_of(package, pinned)
+    there = os.path.isdir(built / "node_modules" / package)
+    return RuntimeProgram(built, f"gqa setup {setup}") if there else None
 
 
 def as_typed(named: str) -> Path:

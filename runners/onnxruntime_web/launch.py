@@ -1,7 +1,8 @@
-"""Start the runner for onnxruntime-web in Node: ``PYTHON launch.py --ep webgpu --modules FOLDER``.
+"""Start a runner in Node: ``PYTHON launch.py --ep webgpu --modules FOLDER``.
 
 If Node or a package is missing, it acts as a runner that reports this; otherwise it replaces itself
-with ``runner.mjs``, which implements the protocol (``runners/README.md``). Standard library only.
+with the runner for onnxruntime-web or onnxruntime-node, which implements the protocol
+(``runners/README.md``). Standard library only.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 from availability import Unavailable, pip
 from serving import serve
 
-RUNNER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "runner.mjs")
+FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 OLDEST_NODE = 20
 
@@ -34,6 +35,13 @@ PACKAGES = {
     "webgpu": ("onnxruntime-web", "protobufjs", "webgpu"),
     "webgpu-jsep": ("onnxruntime-web", "protobufjs", "webgpu"),
     "wasm": ("onnxruntime-web", "protobufjs"),
+    "node": ("onnxruntime-node", "protobufjs"),
+}
+
+# For each runtime its runner, and the target that `gqa setup` takes.
+RUNNERS = {
+    "onnxruntime-web": (os.path.join(FOLDER, "runner.mjs"), "webgpu"),
+    "onnxruntime-node": (os.path.join(FOLDER, "../onnxruntime_node/node_runner.mjs"), "node"),
 }
 
 
@@ -58,13 +66,14 @@ def main() -> int:
     if setup is not None:
         options += ["--again", f"rm -r {shlex.quote(arguments.modules)} && {setup}"]
     options += ["--answers", str(private_answers())]
-    os.execv(program, [program, RUNNER, *options])
+    runner, _ = RUNNERS[PACKAGES[arguments.ep][0]]
+    os.execv(program, [program, runner, *options])
 
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        description="Run cases on onnxruntime-web (runners/README.md)."
+        description="Run cases on onnxruntime-web or onnxruntime-node (runners/README.md)."
     )
     parser.add_argument("--ep", choices=sorted(PACKAGES), required=True)
     parser.add_argument(
@@ -137,7 +146,8 @@ def why_not(path: str) -> str:
 
 def how_to_set_up(arguments: argparse.Namespace) -> str | None:
     """The command that installs the packages; None for a folder that a person named."""
-    name = f"webgpu@{arguments.release}" if arguments.release else "webgpu"
+    _, target = RUNNERS[PACKAGES[arguments.ep][0]]
+    name = f"{target}@{arguments.release}" if arguments.release else target
     return None if arguments.named else f"gqa setup {shlex.quote(name)}"
 
 
@@ -145,7 +155,7 @@ def check_modules(arguments: argparse.Namespace, fix: str | None) -> None:
     """Raise `Unavailable`, with this fix, if a package is missing."""
     folder = arguments.modules
     if folder is None:
-        raise Unavailable("onnxruntime-web is not installed.", fix)
+        raise Unavailable(f"{PACKAGES[arguments.ep][0]} is not installed.", fix)
     for package in PACKAGES[arguments.ep]:
         if not os.path.isfile(f"{folder}/node_modules/{package}/package.json"):
             raise Unavailable(f"There is no npm package {package} in {folder}/node_modules.", fix)

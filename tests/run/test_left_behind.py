@@ -78,7 +78,8 @@ def away(tmp_path: Path) -> Away:
 
 
 @pytest.mark.parametrize(
-    "target", ["cpu", "cpu-noflash", "tract-wheel", "tract", "wasm", "webgpu", "webgpu-jsep"]
+    "target",
+    ["cpu", "cpu-noflash", "tract-wheel", "tract", "wasm", "node", "webgpu", "webgpu-jsep"],
 )
 def test_a_run_leaves_nothing_but_what_is_named(away: Away, target: str) -> None:
     away.run("-m", "conformance", "run", "smoke", "-k", "float32 and packed", "--ep", target)

@@ -32,7 +32,7 @@ from spoken_runner import (
 )
 from tables import tables
 
-from conformance.targets.tools import find_onnxruntime_web, find_tract
+from conformance.targets.tools import find_onnxruntime_node, find_onnxruntime_web, find_tract
 
 TABLES = tables(__file__)
 
@@ -72,6 +72,11 @@ KINDS = {
         ("--ep", "wasm", "--modules", "WEB"),
         *("onnxruntime-web", CPU, TRACTS),
     ),
+    "node": Kind(
+        "onnxruntime_web/launch.py",
+        ("--ep", "node", "--modules", "NODE"),
+        *("onnxruntime-node", CPU, TRACTS, ("shared_buffer", "keep")),
+    ),
 }
 
 
@@ -83,8 +88,12 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 @pytest.fixture(scope="module")
 def start(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Starts runners of this kind, which describe themselves; skips where one cannot."""
-    programs = {"TRACT": find_tract(), "WEB": find_onnxruntime_web()}
-    if "WEB" in kind.arguments and shutil.which("node") is None:
+    programs = {
+        "TRACT": find_tract(),
+        "WEB": find_onnxruntime_web(),
+        "NODE": find_onnxruntime_node(),
+    }
+    if {"WEB", "NODE"} & {*kind.arguments} and shutil.which("node") is None:
         pytest.skip("needs Node.js")
     named = {word: found.path for word, found in programs.items() if found}
     words = [named.get(word, word) for word in kind.arguments]
@@ -242,8 +251,8 @@ BROKEN: dict[str, Callable[[bytes], bytes | None]] = {
 @pytest.mark.parametrize("damage", BROKEN)
 def test_broken_bundle(start: Start, kind: Kind, tmp_path: Path, name: str, damage: str) -> None:
     """An unreadable bundle ends it with 1."""
-    if "WEB" in kind.arguments and damage != "missing":
-        pytest.skip("onnxruntime-web reads its files itself")
+    if {"WEB", "NODE"} & {*kind.arguments} and damage != "missing":
+        pytest.skip("in Node, a package reads the files")
     [files] = bundle(tmp_path, one_node("Identity", 1, 1), {"x": np.ones(2, np.float32)})
     content = BROKEN[damage]((tmp_path / name).read_bytes())
     (tmp_path / name).unlink()

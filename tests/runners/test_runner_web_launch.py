@@ -1,4 +1,4 @@
-"""The start of the runner for onnxruntime-web: which programs it searches, and what Node gets."""
+"""The start of the runners in Node: which programs it searches, and what Node gets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with the packages."""
-    return with_packages(tmp_path / "web", "onnxruntime-web", "protobufjs", "webgpu")
+    runtimes = ("onnxruntime-web", "onnxruntime-node")
+    return with_packages(tmp_path / "web", *runtimes, "protobufjs", "webgpu")
 
 
 def with_packages(folder: Path, *packages: str) -> Path:
@@ -44,17 +45,20 @@ def with_packages(folder: Path, *packages: str) -> Path:
         ("webgpu", ["--adapter", "lavapipe", "--shaders", "/built"]),
         ("webgpu-jsep", []),
         ("wasm", []),
+        ("node", []),
     ],
 )
 def test_runs_in_node(start: Start, node: Path, folder: Path, ep: str, adapter: list[str]) -> None:
     """The process is replaced by the runner in Node."""
     runner = start("--ep", ep, "--modules", folder, *adapter)
     answer = runner.ask(cmd="describe")
-    assert answer["runtime"] == "onnxruntime-web"
+    in_node = ep == "node"
+    assert answer["runtime"] == ("onnxruntime-node" if in_node else "onnxruntime-web")
     told = json.loads(answer["versions"]["arguments"])
-    runner_file = str(LAUNCH.with_name("runner.mjs"))
-    again = ["--again", f"rm -r {folder} && gqa setup webgpu"]
-    assert told[:-2] == [runner_file, "--ep", ep, "--modules", str(folder), *adapter, *again]
+    name = "onnxruntime_node/node_runner.mjs" if in_node else "onnxruntime_web/runner.mjs"
+    assert Path(told[0]).resolve() == RUNNERS / name
+    again = ["--again", f"rm -r {folder} && gqa setup {'node' if in_node else 'webgpu'}"]
+    assert told[1:-2] == ["--ep", ep, "--modules", str(folder), *adapter, *again]
     assert told[-2] == "--answers"
     assert runner.stderr() == "a driver prints\n"  # not among
     command = Path(f"/proc/{runner.process.pid}/cmdline")
@@ -116,21 +120,23 @@ def test_a_node_that_does_not_start(start: Start, node: Path, folder: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("options", "fix"),
+    ("ep", "options", "fix"),
     [
-        ((), "gqa setup webgpu"),
-        (("--named",), None),
-        (("--release", "1.27.0"), "gqa setup webgpu@1.27.0"),
+        ("webgpu", (), "gqa setup webgpu"),
+        ("webgpu", ("--named",), None),
+        ("webgpu", ("--release", "1.27.0"), "gqa setup webgpu@1.27.0"),
+        ("node", ("--release", "1.27.0"), "gqa setup node@1.27.0"),
     ],
 )
 def test_without_packages(
-    start: Start, node: Path, tmp_path: Path, options: tuple[str, ...], fix: str | None
+    start: Start, node: Path, tmp_path: Path, ep: str, options: tuple[str, ...], fix: str | None
 ) -> None:
     bare = with_packages(tmp_path / "bare", "other")
-    answer = start("--ep", "webgpu", "--modules", bare, *options).ask(cmd="describe")
+    answer = start("--ep", ep, "--modules", bare, *options).ask(cmd="describe")
+    package = "onnxruntime-node" if ep == "node" else "onnxruntime-web"
     assert answer == {
         "outcome": "unavailable",
-        "reason": f"There is no npm package onnxruntime-web in {bare}/node_modules.",
+        "reason": f"There is no npm package {package} in {bare}/node_modules.",
         "fix": fix,
     }
 

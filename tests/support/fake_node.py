@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A fake Node: prints a version, or acts as onnxruntime-web's runner as FAKE_NODE selects."""
+"""A fake Node: prints a version, or acts as a runner in Node as FAKE_NODE selects."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ PROVIDERS = {
     "webgpu": "WebGpuExecutionProvider",
     "webgpu-jsep": "JsExecutionProvider",
     "wasm": "CPUExecutionProvider",
+    "node": "CPUExecutionProvider",
 }
 
 
@@ -35,7 +36,7 @@ def main() -> int:
 
 def about(ep: str, arguments: list[str]) -> dict[str, object]:
     """The answer to describe."""
-    if FAULT == "no_adapter" and ep != "wasm":
+    if FAULT == "no_adapter" and ep.startswith("webgpu"):
         return {"outcome": "unavailable", "reason": "There is no adapter.", "fix": "install one"}
     half = [] if FAULT.startswith("no_float16") else ["float16"]
     lacks = {} if half else {"float16": os.environ["FAKE_NODE_FIX"]}
@@ -43,7 +44,7 @@ def about(ep: str, arguments: list[str]) -> dict[str, object]:
         half, lacks = ["float16"], {}
     return {
         "outcome": "described",
-        "runtime": "onnxruntime-web",
+        "runtime": "onnxruntime-node" if ep == "node" else "onnxruntime-web",
         "version": "1.30.0",
         "execution_provider": PROVIDERS[ep],
         "device": "fake adapter",

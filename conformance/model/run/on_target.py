@@ -30,7 +30,7 @@ from conformance.report.model_table import AnswerKind
 from conformance.run.target import DescribedTarget
 
 #: ONNX Runtime takes weights as inputs; others want constants.
-_TAKES_WEIGHTS: Final = ("onnxruntime", "onnxruntime-web")
+_TAKES_WEIGHTS: Final = ("onnxruntime", "onnxruntime-node", "onnxruntime-web")
 
 
 _UNKNOWN: Final = ResultCause("")

