@@ -47,6 +47,7 @@ RECORDED: Final[Mapping[str, Sequence[str]]] = {
     "cpu": ("--ep", "cpu@1.20.."),
     "tract-wheel": ("--ep", "tract-wheel@all"),
     "wasm": ("--ep", "wasm@1.25.."),
+    "node": ("--ep", "node@1.20.."),
     "webgpu": ("--ep", "webgpu@1.25..", "--adapter", "lavapipe"),
 }
 

@@ -38,6 +38,7 @@ CALLED: Final[Mapping[str, str]] = {
     "cpu": "ONNX Runtime",
     "tract-wheel": "tract in Python",
     "wasm": "ONNX Runtime Web, browser",
+    "node": "ONNX Runtime in Node.js",
     "webgpu": "ONNX Runtime Web, browser",
 }
 

@@ -27,7 +27,7 @@ _IGNORED: Final = ("base", "bnb", "chat", "hf", "instruct", "it", "meta", "onnx"
 #: name of the column. ``ignored``: those that mean nothing.
 RULES: Final[Mapping[str, Mapping[str, str]]] = {
     "types": {word: name for name, words in _TYPES.items() for word in (name, *words)},
-    "runtimes": {name: name for name in ("cpu", "cuda", "dml", "wasm", "webgpu")}
+    "runtimes": {name: name for name in ("cpu", "cuda", "dml", "node", "wasm", "webgpu")}
     | {"directml": "dml", "tract": "tract-wheel"},
     "ignored": dict.fromkeys(_IGNORED, ""),
 }
