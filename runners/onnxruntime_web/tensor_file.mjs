@@ -96,9 +96,9 @@ export class Messages {
     return nodes.length > 0 && nodes.every(({ input }) => input.some((name) => given.has(name)));
   }
 
-  /** A model of one node that adds two float32 tensors of rank 1, as bytes. */
-  addition() {
-    const value = (name) => ({ name, type: { tensor_type: { elem_type: 1 } } });
+  /** A model of one node that adds two tensors of rank 1, as bytes; float32 is type 1. */
+  addition(elem_type = 1) {
+    const value = (name) => ({ name, type: { tensor_type: { elem_type } } });
     return this.#model
       .encode(
         this.#model.create({

@@ -38,6 +38,7 @@ from conformance.targets.tools import ONNXRUNTIME_NODE_VERSION, find_onnxruntime
 LAUNCH = RUNNERS / "onnxruntime_web" / "launch.py"
 start = starting(LAUNCH)
 X = {"x": np.array([1.0, 2.0], np.float32)}
+TYPES = {"float32", "float16", "int8", "uint8", "int32", "int64"}
 SHARE = {"present_key": "past_key", "present_value": "past_value"}
 
 
@@ -177,7 +178,7 @@ def faulty(folder: Path, packages: Path, source: str | None) -> Path:
 def test_prints_never_mix_with_answers_and_there_is_one_thread(
     start: Start, packages: Path, tmp_path: Path
 ) -> None:
-    folder, real = faulty(tmp_path, packages, NOISY), packages / "node_modules" / "onnxruntime-node"
+    folder, real = faulty(tmp_path, packages, NOISY), packages / "node_modules/onnxruntime-node"
     runner = start("--ep", "node", "--modules", folder, REAL=str(real))
     assert runner.ask(cmd="describe")["version"] == "9.8.7"
     arrays = gqa_inputs(past=4, total=5)
@@ -190,6 +191,22 @@ def test_prints_never_mix_with_answers_and_there_is_one_thread(
     told = json.loads(options)
     assert told["executionProviders"] == ["cpu"]
     assert (told["intraOpNumThreads"], told["interOpNumThreads"]) == (1, 1)
+
+
+REFUSING = """
+const real = require(process.env.REAL);
+const run = async () => { throw new Error("not enough space: expected 2, got 0"); };
+real.InferenceSession.create = async () => ({ outputNames: ["sum"], run, async release() {} });
+module.exports = real;
+"""
+
+
+def test_float16_is_no_dtype_where_the_package_refuses_it(
+    start: Start, packages: Path, tmp_path: Path
+) -> None:
+    folder, real = faulty(tmp_path, packages, REFUSING), packages / "node_modules/onnxruntime-node"
+    runner = start("--ep", "node", "--modules", folder, REAL=str(real))
+    assert sorted(runner.ask(cmd="describe")["dtypes"]) == sorted(TYPES - {"float16"})
 
 
 @pytest.mark.parametrize("named", [True, False])
