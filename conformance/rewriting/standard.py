@@ -62,7 +62,9 @@ def standard_model(model: onnx.ModelProto) -> StandardModel:
         standard.opset_import.append(onnx.helper.make_opsetid("", opset))
     if opset < LOWEST_OPSET:
         raise CannotRewrite(f"It has operator set {opset}, and {LOWEST_OPSET} is the lowest known.")
-    rewriting = _NodeReplacement(types_in(standard), NodeWriter(opset, unused_prefix(standard, "gqa/")))
+    rewriting = _NodeReplacement(
+        types_in(standard), NodeWriter(opset, unused_prefix(standard, "gqa/"))
+    )
     rewriting.rewrite(standard.graph)
     standard.graph.initializer.extend(rewriting.write.constants.values())
     if not any(node.domain == DOMAIN for node in nodes_in(standard.graph)):

@@ -425,7 +425,6 @@ def _by_all_elements(got: np.ndarray, value: np.ndarray, unit: np.ndarray) -> di
 @pytest.mark.parametrize("undefined", [0.0, 0.3, 0.95])
 @pytest.mark.parametrize("seed", range(6))
 def test_the_figures_are_those_of_all_elements(dtype: Any, undefined: float, seed: int) -> None:
-    """Although copies are not compared in float64."""
     draw = np.random.RandomState(seed)
     shape = (2, 3, 5, 4)
     near = draw.randint(-3, 4, shape).astype(dtype)
