@@ -32,7 +32,7 @@ from conformance.rewriting.standard import StandardModel, standard_model
 )
 @click.option("--copy-data", is_flag=True, help="Copy external data into the folder of the output.")
 def rewrite(model: Path, output: Path, copy_data: bool) -> int:
-    """Write a model in standard operators instead of GroupQueryAttention.
+    """Write your model in ONNX's standard operators instead.
 
     For a runtime that refuses the operator, or computes it wrong. Each node becomes products, a
     softmax and what else it needs, in the operators of ONNX's operator set 13, which all runtimes
