@@ -58,6 +58,9 @@ def taken(case: Case, ep: str | None, file: Path) -> OneResult:
     """The case, its result and its target from a results file. Raises `BadArgument`."""
     with reading():
         run = read(file)
+    another = BadArgument(f"{case.id} is another call in {file} than it is now; run it anew.")
+    if case.id in run.changed:
+        raise another
     if case.id not in run.cases:
         raise BadArgument(f"{file} does not describe {case.id}.")
     targets = {target.name: target for target in run.header.targets}
@@ -77,6 +80,6 @@ def taken(case: Case, ep: str | None, file: Path) -> OneResult:
     ((name, result),) = chosen.items()
     described, here = run.cases[case.id], case_record(case)
     if not is_same_case(described, here):
-        raise BadArgument(f"{case.id} is another call in {file} than it is now; run it anew.")
+        raise another
     has_recipes = any(tensor.recipe is not None for tensor in described.call.inputs)
     return OneResult(described if has_recipes else here, result, targets[name])

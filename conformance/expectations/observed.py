@@ -60,6 +60,7 @@ def observed(target: str, files: Sequence[Path], corpus: Iterable[Case]) -> Obse
     records: dict[str, CaseRecord] = {}
     names: set[str] = set()
     unordered: set[str] = set()
+    changed: dict[str, None] = {}
     unstable = 0
     for file in {identity(file) or file: file for file in files}.values():
         run = read(file)
@@ -68,6 +69,8 @@ def observed(target: str, files: Sequence[Path], corpus: Iterable[Case]) -> Obse
         unstable += sum(one.target in mine and one.unexpected for one in run.instability)
         for result in run.results:
             describe, case = mine.get(result.target), run.cases.get(result.case)
+            if describe is not None and result.case in run.changed:
+                changed[result.case] = None
             if describe is None or case is None:
                 continue
             at = At.of(case.id, describe.version, describe.adapter)
@@ -79,13 +82,15 @@ def observed(target: str, files: Sequence[Path], corpus: Iterable[Case]) -> Obse
                 red = is_red(result, contract_of(case, result).basis)
                 one = result.model_copy(update={"unexpected": red})
                 found.setdefault(at, []).append(one)
-    if not (records or unordered):
+    if not (records or unordered or changed):
         known = f"they have {', '.join(sorted(names))}" if names else "they name no target"
         raise ResultsError(f"The results have none of the target '{target}'; {known}.")
     entry = entry_of(target)
     provider = entry.execution_provider if entry else None
     cases = {case.id: case for case in corpus}
     left_out = [*_read_cases(records, cases), *_drop_changed(records, cases, provider)]
+    if changed:
+        left_out.append(_of_several([*changed], "the case is another now"))
     if unordered:
         left_out.append(
             f"Results of {', '.join(sorted(unordered))}: no range of versions can have them."
@@ -121,5 +126,9 @@ def _drop_changed(
     for why, ids in dropped.items():
         for id in ids:
             del records[id]
-        more = f" and {len(ids) - 1} other cases" if len(ids) > 1 else ""
-        yield f"Results of {ids[0]}{more}: {why}."
+        yield _of_several(ids, why)
+
+
+def _of_several(ids: Sequence[str], why: str) -> str:
+    more = f" and {len(ids) - 1} other cases" if len(ids) > 1 else ""
+    return f"Results of {ids[0]}{more}: {why}."

@@ -109,6 +109,10 @@ def changes(new: Table, old: Table) -> RunDifferences:
 
 
 def _is_redefined(id: str, new: Table, old: Table) -> bool:
-    """Whether the two runs describe different cases by this id."""
-    one, other = new.cases.get(id), old.cases.get(id)
-    return one is not None and other is not None and not is_same_case(one, other)
+    """Whether the two runs have different cases by this id."""
+    one, other = (table.changed.get(id) or table.cases.get(id) for table in (new, old))
+    if one is None or other is None:
+        return False
+    if isinstance(one, str) or isinstance(other, str):
+        return one != other
+    return not is_same_case(one, other)

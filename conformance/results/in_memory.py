@@ -13,7 +13,8 @@ from conformance.results.verdicts import Verdict, severity
 class StoreInMemory(Store):
     """A store of one file, whose worst results are in memory as they were first read.
 
-    The lines of results are not kept, so `by_case` cannot be used.
+    ``change`` is made to each of them. The lines of results are not kept, so `by_case` cannot be
+    used.
     """
 
     worst: dict[tuple[str, str], ResultRecord]

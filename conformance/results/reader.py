@@ -57,8 +57,8 @@ class Run:
     """The ids of cases that are described several times, differently."""
     undescribed: list[str] = field(default_factory=list)
     """The ids of cases that have a result but no description."""
-    changed: list[str] = field(default_factory=list)
-    """The ids of cases of the corpus that the corpus of this suite has not, or not the same."""
+    changed: dict[str, str] = field(default_factory=dict)
+    """The digests, by id, of the cases that this suite's corpus does not have, or not the same."""
     goes_on: bool = False
     """Whether there are records after the footer."""
 
@@ -123,7 +123,7 @@ def take(path: Path, store: Store, *, bounded: bool = False) -> Run:
         run.goes_on = run.footer is not None
         match record:
             case ShippedCaseRecord() if not is_in_corpus(record):
-                run.changed.append(record.id)
+                run.changed[record.id] = record.digest
             case CaseRecord() | ShippedCaseRecord():
                 known.add(record.id)
                 if bounded:
@@ -287,7 +287,7 @@ def contradictions(run: Run) -> Iterator[str]:
     if run.changed:
         yield (
             f"{len(run.changed)} of its cases are not in this suite's corpus as they were run "
-            f"({abbreviated(run.changed)}), so their calls and contracts cannot be shown; "
+            f"({abbreviated([*run.changed])}), so their calls and contracts cannot be shown; "
             "gqa merge, in the suite that ran them, writes a file that describes them."
         )
     if run.undescribed:

@@ -9,7 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
-from conformance.results.records import CASE_LINE, CaseRecord, ResultRecord
+from conformance.results.records import (
+    CASE_LINE,
+    CaseRecord,
+    ResultRecord,
+    ShippedCaseRecord,
+)
 from conformance.results.results_error import ResultsError
 from conformance.results.shipped import described, description
 from conformance.results.verdicts import Verdict, severity
@@ -38,18 +43,12 @@ class Store:
     """The lines of results files. Records are read from them when they are asked for.
 
     ``cases`` has the cases by id, ``worst`` the worst result of each case and target, both in the
-    order of the files. ``change`` is made to a result when it is read. Methods raise
-    :class:`OSError` if the database cannot be written.
+    order of the files. Methods raise :class:`OSError` if the database cannot be written.
     """
 
-    def __init__(self, change: Callable[[ResultRecord], ResultRecord] | None = None) -> None:
+    def __init__(self) -> None:
         self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._database.executescript(_TABLES)
-
-        def result(line: bytes) -> ResultRecord:
-            record = ResultRecord.model_validate_json(line)
-            return change(record) if change else record
-
         self.cases: Mapping[str, CaseRecord] = _Records(
             self,
             "id FROM cases ORDER BY place",
@@ -60,7 +59,7 @@ class Store:
             self,
             "id, target FROM results GROUP BY id, target ORDER BY min(place)",
             "line FROM results WHERE id = ? AND target = ? ORDER BY severity, place LIMIT 1",
-            result,
+            ResultRecord.model_validate_json,
         )
 
     def __del__(self) -> None:
@@ -126,14 +125,10 @@ class Store:
         """The id of each case, the line of its description, and the lines of its results in the
         order of ``targets``."""
         for id, line in self.execute("SELECT id, line FROM cases ORDER BY place"):
-            if line.startswith(_SHIPPED):
+            if isinstance(CASE_LINE.validate_json(line), ShippedCaseRecord):
                 line = description(id).model_dump_json().encode()
             lines = dict(self.execute("SELECT target, line FROM results WHERE id = ?", id))
             yield id, line, [lines[target] for target in targets if target in lines]
-
-
-#: How the line of a case of the corpus begins.
-_SHIPPED: Final = b'{"kind":"shipped_case"'
 
 
 def _case(line: bytes) -> CaseRecord:

@@ -149,6 +149,11 @@ class Table:
     totals: Mapping[str, Mapping[Verdict, int]]
     """The number of ``results`` by column label and verdict."""
 
+    @cached_property
+    def changed(self) -> Mapping[str, str]:
+        """The digests of the cases that are not described, since the corpus has others, by id."""
+        return {id: digest for run in self.runs for id, digest in run.changed.items()}
+
     @property
     def ids(self) -> list[str]:
         """The ids of all cases with a description or a result, in the order of the files."""

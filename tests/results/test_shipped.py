@@ -13,12 +13,17 @@ from support.synthetic_runs import result, write
 
 from conformance.case.contract import Contract
 from conformance.case.corpus import find
+from conformance.cli.common import BadArgument
+from conformance.cli.one_result import taken
+from conformance.expectations.observed import observed
+from conformance.results.compare import changes
 from conformance.results.descriptions import case_record
 from conformance.results.merge import merge
 from conformance.results.reader import read
 from conformance.results.records import AnyCaseRecord
 from conformance.results.results_error import ResultsError
 from conformance.results.shipped import shipped_record
+from conformance.results.table import tabulate
 
 DEMANDS = {"demands": "computes", "basis": "specified", "source": "https://a.b/c", "why": "So."}
 
@@ -108,3 +113,42 @@ def test_a_digest_is_of_the_call_its_variant_and_its_demands(change: dict[str, A
     assert shipped_record(replace(case, **change)) != shipped_record(case)
     reworded = Contract.model_validate({**DEMANDS, "why": "For another reason."})
     assert shipped_record(replace(case, written_contract=reworded)) == shipped_record(case)
+
+
+def another(path: Path, verdict: str = "pass") -> Path:
+    """Results of two cases on `cpu`, of which the second was another case when it ran."""
+    first, second = named("smoke")[:2]
+    changed = second.model_copy(update={"digest": "0" * 12})
+    results = [result(first.id), result(second.id, verdict=verdict)]
+    return write(path, [first, changed], results)
+
+
+def test_a_comparison_says_that_a_case_has_changed(path: Path, tmp_path: Path) -> None:
+    first, second = named("smoke")[:2]
+    results = [result(first.id, verdict="wrong"), result(second.id, verdict="wrong")]
+    old, new, other = (
+        tabulate([read(file)])
+        for file in (
+            another(path),
+            write(tmp_path / "new.jsonl", [first, second], results),
+            another(tmp_path / "other.jsonl", "wrong"),
+        )
+    )
+    found = {each.case: each.sentence for each in changes(new, old).all()}
+    assert found[second.id].endswith(" The case itself has changed.")
+    assert "The case itself" not in found[first.id]
+    (change,) = changes(other, old).all()
+    assert "The case itself" not in change.sentence
+
+
+def test_expectations_are_not_made_of_a_case_that_has_changed(path: Path) -> None:
+    found = observed("cpu", [another(path)], find(["smoke"]).named)
+    first, second = named("smoke")[:2]
+    assert {at.case for at in found.at} == {first.id}
+    assert found.left_out == (f"Results of {second.id}: the case is another now.",)
+
+
+def test_a_result_of_a_case_that_has_changed_is_not_exported(path: Path) -> None:
+    second = find(["smoke"]).named[1]
+    with pytest.raises(BadArgument, match=r"is another call in .* than it is now; run it anew"):
+        taken(second, None, another(path))
