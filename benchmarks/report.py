@@ -125,7 +125,7 @@ def measure(results: Sequence[Path], cells: Sequence[int], targets: int) -> Iter
             many = at_least(runs, number)
             there = len(tabulate(many).results)
             start = time.perf_counter()
-            text = render(many)
+            text = render(tabulate(many))
             seconds = time.perf_counter() - start
             file = Path(folder) / "report.html"
             file.write_text(text, encoding="utf-8")

@@ -109,7 +109,7 @@ def _of_files(asked: Asked, outputs: OutputOptions) -> int:
     files = [*asked.recorded, *map(Path, more)]
     check_separate(files, outputs.named)
     runs = read_runs(dict.fromkeys(files), None if outputs.html is not None else _Shown())
-    joined = tabulate(runs)
+    joined = table = tabulate(runs)
     cases: Sequence[Case] = find(()).named
     if paths or asked.expression:
         _, cases = selected_cases(paths, asked.expression)
@@ -117,7 +117,7 @@ def _of_files(asked: Asked, outputs: OutputOptions) -> int:
     again = [*selection_words(paths, asked.expression), "--from", *map(str, files)]
     _print(joined, cases, again, outputs.json, asked.everything)
     if outputs.html is not None:
-        write_html(runs, outputs.html)
+        write_html(table, outputs.html)
         click.echo(f"Report:  {outputs.html}")
     missing = any(column.target.unavailable is not None for column in joined.columns)
     return Status.INFRASTRUCTURE if joined.infrastructure or missing else Status.AS_EXPECTED

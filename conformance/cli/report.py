@@ -64,11 +64,10 @@ def _html(material: Material, path: Path, on_site: bool = False) -> _Files:
     yield (
         path,
         render(
-            material.runs,
+            material.table,
             material.changes,
             stale_after=material.stale_after,
             address=material.address if on_site else None,
-            table=material.table,
         ),
     )
 

@@ -37,8 +37,9 @@ from conformance.cli.terminal import RunSummary, Terminal
 from conformance.harness.folders import temporary_folder
 from conformance.harness.runner import RunnerFailed
 from conformance.results.descriptions import case_record
+from conformance.results.in_memory import StoreInMemory
 from conformance.results.place import OutputFile, part_file
-from conformance.results.reader import Run, read
+from conformance.results.reader import read
 from conformance.results.records import (
     Header,
     InfrastructureRecord,
@@ -49,6 +50,7 @@ from conformance.results.records import (
 )
 from conformance.results.results_error import ResultsError
 from conformance.results.shipped import shipped_record
+from conformance.results.table import Table, tabulate
 from conformance.results.verdicts import was_tried
 from conformance.results.writer import Writer
 from conformance.run.engine import PlanRun
@@ -307,14 +309,14 @@ def place_for(outputs: OutputOptions) -> Iterator[OutputFile | None]:
         yield None if kept is None else stack.enter_context(OutputFile(kept))
 
 
-def write_html(runs: Sequence[Run], html: Path, model: ModelTable | None = None) -> None:
-    """Write the HTML report of ``runs``, with the answer for a ``model`` if there is one.
+def write_html(table: Table, html: Path, model: ModelTable | None = None) -> None:
+    """Write the HTML report of a table, with the answer for a ``model`` if there is one.
 
     Raises `ResultsError`.
     """
     from conformance.report.html import render  # imports jinja2
 
-    write_file(html, "the report", render(runs, model=model))
+    write_file(html, "the report", render(table, model=model))
 
 
 def write_outputs(
@@ -331,7 +333,8 @@ def write_outputs(
     html = outputs.html if summary.kept else None
     try:
         if html is not None:
-            write_html([read(place.path)], html, model=model)
+            run = read(place.path, StoreInMemory())
+            write_html(tabulate([run]), html, model=model)
     finally:
         if outputs.results is not None:
             _say_where(place, summary, terminal)

@@ -34,10 +34,9 @@ from conformance.report.view import Page, entries, page
 from conformance.results.causes import quoted, symptom
 from conformance.results.compare import RunDifferences
 from conformance.results.instability import instability_examples, instability_text
-from conformance.results.reader import Run
 from conformance.results.records import TargetRecord
 from conformance.results.score import SHOWN, shown_parts
-from conformance.results.table import Table, tabulate
+from conformance.results.table import Table
 from conformance.results.timeline import CHANGE_KINDS
 from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import (
@@ -58,22 +57,20 @@ _COMMENT = re.compile(r"^ *(?://.*|/\*(?:[^*]|\*(?!/))*\*/)\n", re.M)
 
 
 def render(
-    runs: Sequence[Run],
+    table: Table,
     changes: RunDifferences | None = None,
     *,
     model: ModelTable | None = None,
     stale_after: int | None = None,
     address: str | None = None,
-    table: Table | None = None,
 ) -> str:
-    """The HTML page of one or more runs, to be written as UTF-8; ``table`` is theirs, if known.
+    """The HTML page of one or more runs, to be written as UTF-8.
 
     It begins with the answer for a ``model``, then has the ``changes`` from a baseline. With
     ``stale_after``, the page warns when its newest results are older than that many days.
     ``address`` is the URL of the site to which the page belongs: empty if unknown, None if it
-    belongs to no site. Raises `ResultsError` if there are no runs.
+    belongs to no site.
     """
-    table = table or tabulate(runs)
     shown, cells, reports = page(table, changes)
     models = None if model else _models([column.target for column in table.columns])
     scripts = ["messages.js", "models.js", *(f"page/{name}.js" for name in SCRIPTS)]

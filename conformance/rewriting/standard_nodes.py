@@ -318,15 +318,15 @@ class _StandardForm:
             end = np.iinfo(np.int64).max
             even, odd = (write.slice(steps, 3, at, end, 2) for at in (0, 1))
             lacking = write.node("Sub", write.size(even, 3), write.size(odd, 3))
-            odd = self._padded(odd, 4, 3, lacking, write.number(8.0))
+            odd = self._padded(odd, 3, lacking, write.number(8.0))
             steps = write.node("Add", even, write.node("Mul", odd, write.number(16.0)))
         return write.node("Cast", steps, to=ONNX[self.cache_dtype])
 
-    def _padded(self, value: str, rank: int, axis: int, number: str, fill: str = "") -> str:
-        """The value with ``number``, int64 [1], more elements behind an axis: ``fill``, or 0."""
+    def _padded(self, value: str, axis: int, number: str, fill: str = "") -> str:
+        """A value of rank 4 with ``number``, int64 [1], more elements of an axis: ``fill`` or 0."""
         write = self.write
         none = write.constant([0])
-        pads = [none] * (rank + axis) + [number] + [none] * (rank - axis - 1)
+        pads = [none] * (4 + axis) + [number] + [none] * (3 - axis)
         return write.node("Pad", value, write.node("Concat", *pads, axis=0), *filter(None, [fill]))
 
     def _with_new_rows(self, past: str, new: str, places: _Places) -> str:
@@ -339,7 +339,7 @@ class _StandardForm:
         if "query_seqlens" in self.inputs:  # then the total is only an upper bound
             lacking = write.node("Sub", places.total, write.size(buffer, 2))
             lacking = write.node("Max", lacking, write.constant([0]))
-            buffer = self._padded(buffer, 4, 2, lacking)
+            buffer = self._padded(buffer, 2, lacking)
         if past:
             rows = write.node("Max", write.size(past, 2), places.total)
             buffer = write.slice(buffer, 2, 0, rows)
@@ -422,4 +422,4 @@ class _StandardForm:
         write = self.write
         bias, every = self._as_float(self.inputs["attention_bias"]), write.size(keys, 2)
         bias = write.slice(bias, 3, 0, every)
-        return self._padded(bias, 4, 3, write.node("Sub", every, write.size(bias, 3)))
+        return self._padded(bias, 3, write.node("Sub", every, write.size(bias, 3)))

@@ -15,6 +15,7 @@ from conformance.operator.signature import ATTRIBUTES, INPUTS, OUTPUTS
 from conformance.report.html import render
 from conformance.report.message_page import meanings, meanings_of, recorded_results
 from conformance.results.messages import message_words
+from conformance.results.table import tabulate
 
 TABLES = tables(__file__)
 
@@ -71,7 +72,7 @@ def test_all_recorded_releases_are_searched() -> None:
 
 
 def test_the_page_has_the_same_rule(show: Open, tmp_path: Path) -> None:
-    tab = show(render([small(tmp_path / "a", "pass")]))
+    tab = show(render(tabulate([small(tmp_path / "a", "pass")])))
     texts = [text for text, _ in PASTED] + [one.text for one in meanings()]
     rule = "texts => texts.map(text => Object.values(messageWords(text)).map(set => [...set]))"
     for text, (every, core) in zip(texts, tab.evaluate(rule, texts), strict=True):
@@ -88,7 +89,7 @@ def test_the_page_finds_a_message_of_an_older_release(show: Open, tmp_path: Path
         result("a/y", "cpu@1.30.0"),
     ]
     about = [case("a/x"), case("a/y")]
-    tab = show(render([of_results(tmp_path / "a", results, about)]))
+    tab = show(render(tabulate([of_results(tmp_path / "a", results, about)])))
     tab.locator("#find").fill("Unrecognized attribute: causal for operator GQA")
     tab.locator('#matrix tr[id="a/x"]').wait_for()
     assert tab.locator('#matrix tr[id="a/y"]').count() == 0

@@ -50,7 +50,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def page(run: Run) -> str:
-    return render([run])
+    return render(tabulate([run]))
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_models_come_before_scores_what_is_wrong_and_the_table(run: Run, page: s
 
 
 def test_a_checked_model_comes_first_and_nothing_recorded_beside_it(run: Run, show: Open) -> None:
-    html = render([run], model=ModelTable("mine.onnx", (), (), (), (), (), ()))
+    html = render(tabulate([run]), model=ModelTable("mine.onnx", (), (), (), (), (), ()))
     assert html.index(' id="model"') < html.index(' id="score"')
     assert 'class="models"' not in html
     tab = show(html)

@@ -36,7 +36,7 @@ def of(run: Run, verdicts: Sequence[str]) -> list[str]:
 
 def opened(show: Open, folder: Path, verdict: str = "wrong", **fields: Any) -> Any:
     """A page of one case with this result, and the details of it."""
-    tab = show(render([small(folder / "a", verdict, **fields)]))
+    tab = show(render(tabulate([small(folder / "a", verdict, **fields)])))
     cell(tab, case().id).click()
     return tab
 
@@ -66,7 +66,7 @@ def test_themes_unfold_into_rows_and_rows_into_cases(show: Open, real: Run, real
 @pytest.mark.night
 def test_a_row_shows_its_worst_verdict_and_its_counts(show: Open, tmp_path: Path) -> None:
     run = run_of(tmp_path / "a", "pass", "wrong", "pass", "skip", "wrong", unexpected=False)
-    tab = show(render([run]))
+    tab = show(render(tabulate([run])))
     tally = cell(tab, "shared_kv/zero_length_kv")
     assert words(tally) == "wrong 2 of 4 tried · 1 not tried"
     assert tally.get_attribute("title") == "2 wrong, 2 pass, 1 skip"
@@ -76,14 +76,16 @@ def test_a_row_shows_its_worst_verdict_and_its_counts(show: Open, tmp_path: Path
         )
         == ["wrong2", "pass2", "skip1"] * 2
     )
-    tab = show(render([run_of(tmp_path / "b", "pass", "pass", "pass")]))
+    tab = show(render(tabulate([run_of(tmp_path / "b", "pass", "pass", "pass")])))
     assert words(cell(tab, "shared_kv/zero_length_kv")) == "pass all 3 cases"
-    tab = show(render([run_of(tmp_path / "c", "wrong", "pass", vague=True)]))
+    tab = show(render(tabulate([run_of(tmp_path / "c", "wrong", "pass", vague=True)])))
     assert (
         words(cell(tab, "shared_kv/zero_length_kv"))
         == "wrong 1 of 2 cases · 1 vague · 1 unexpected"
     )
-    tab = show(render([run_of(tmp_path / "d", "pass", "pass", hazard="output[0] is nan.")]))
+    tab = show(
+        render(tabulate([run_of(tmp_path / "d", "pass", "pass", hazard="output[0] is nan.")]))
+    )
     assert words(cell(tab, "shared_kv/zero_length_kv")) == "pass all 2 cases · 2 hazards"
 
 
@@ -104,7 +106,7 @@ def test_worst_first(show: Open, tmp_path: Path) -> None:
     verdicts = {"a/y": "unsupported", "b/z": "wrong", "b/u": "crash"}
     results = [result("a/x", verdict="timeout", unexpected=True)]
     results += [result(id, verdict=word, unexpected=False) for id, word in verdicts.items()]
-    tab = show(render([of_results(tmp_path / "a", results)]))
+    tab = show(render(tabulate([of_results(tmp_path / "a", results)])))
     assert cases(tab) == ["a/x", "a/y", "b/z", "b/u"]
     tab.locator("#sort").select_option("worst first")
     assert cases(tab) == ["a/x", "a/y", "b/u", "b/z"]
@@ -149,7 +151,7 @@ def test_search_finds_words_and_messages(show: Open, tmp_path: Path) -> None:
     ]
     said = result("a/u", verdict="unsupported", message="The Kernel has no SOFTCAP at all.")
     others = [result(one.id, reason="Fine.", expectation=None) for one in about[:3]]
-    tab = show(render([of_results(tmp_path / "a", [*others, said], about)]))
+    tab = show(render(tabulate([of_results(tmp_path / "a", [*others, said], about)])))
     for text, found in TABLES["searches"]:
         tab.locator("#search").fill(text)
         assert cases(tab) == found, text
@@ -158,7 +160,7 @@ def test_search_finds_words_and_messages(show: Open, tmp_path: Path) -> None:
 def test_back_and_forward_go_through_cases_searches_and_filters(show: Open, tmp_path: Path) -> None:
     about = [case("a/x", title="Gemma lends"), case("a/y", title="Phi")]
     results = [result("a/x", verdict="wrong", unexpected=False), result("a/y")]
-    tab = show(render([of_results(tmp_path / "a", results, about)]))
+    tab = show(render(tabulate([of_results(tmp_path / "a", results, about)])))
     panel = tab.locator("#panel")
     before = tab.evaluate("history.length")
     tab.locator("#search").press_sequentially("gemma")
@@ -215,7 +217,7 @@ def test_no_label_is_cut_and_no_backtick_is_seen(show: Open) -> None:
     if not all(file.is_file() for file in files):
         pytest.skip("no recorded results here")
     rows = "".join(f"&open={name}" for name in ("models", "models/llama32_1b", "bounds_lengths"))
-    tab = show(render(with_shared_cases(map(read, files))), f"#?{rows}")
+    tab = show(render(tabulate(with_shared_cases(map(read, files)))), f"#?{rows}")
     tab.evaluate("for (const box of document.querySelectorAll('details')) box.open = true")
     quoting = "bounds_attributes/negative_scale[dtype=float32,feature=sink,call=prompt]"
     for width in (1500, 390):
@@ -236,7 +238,7 @@ def test_filtering_by_tag_dtype_and_target(show: Open, tmp_path: Path) -> None:
         case("a/y[dtype=float16]", tags=("one", "two")),
     ]
     results = [result(one.id, name) for one in about for name in ("cpu@1", "tract@2", "webgpu@3")]
-    tab = show(render([of_results(tmp_path / "a", results, about)]))
+    tab = show(render(tabulate([of_results(tmp_path / "a", results, about)])))
     tab.get_by_label("tag").select_option("two")
     assert cases(tab) == ["a/y[dtype=float16]"]
     tab.get_by_label("tag").select_option("any")
@@ -265,7 +267,7 @@ def test_silent_failures_and_those_only_in_presents_differ(show: Open, tmp_path:
         result("b/scores", verdict="wrong", errors=(error(output="output_qk"),), **known),
         result("b/loud", verdict="wrong", errors=presents),
     ]
-    tab = show(render([of_results(tmp_path / "a", results)]), "#?open=b/beside")
+    tab = show(render(tabulate([of_results(tmp_path / "a", results)])), "#?open=b/beside")
     assert {one.case: words(cell(tab, one.case)) for one in results} == {
         "a/wrong": "wrong known",
         "a/silent": "accepted wrong values",
@@ -310,7 +312,7 @@ def test_silent_failures_and_those_only_in_presents_differ(show: Open, tmp_path:
 def test_only_what_changed(show: Open, tmp_path: Path) -> None:
     old = of_results(tmp_path / "old", [result("a/x"), result("a/y")])
     new = of_results(tmp_path / "new", [result("a/x", verdict="wrong"), result("a/y")])
-    tab = show(render([new], changes(tabulate([new]), tabulate([old]))))
+    tab = show(render(tabulate([new]), changes(tabulate([new]), tabulate([old]))))
     tab.get_by_role("button", name="only what changed").click()
     assert cases(tab) == ["a/x"]
     tab.locator(".changes ol a").first.click()
@@ -461,7 +463,7 @@ def test_what_is_not_demanded_or_not_asked_is_told(show: Open, tmp_path: Path) -
     ]
     contract = Contract(demands="either", source="x", readings=("scale_of_zero",))
     about = [case(one.case, contract=contract) for one in results]
-    tab = show(render([of_results(tmp_path / "a", results, about)]), "#?open=a/b")
+    tab = show(render(tabulate([of_results(tmp_path / "a", results, about)])), "#?open=a/b")
     assert words(cell(tab, "a/b[n=2]")) == "fallback another kernel"
     assert words(cell(tab, "a/b")) == "pass 1 of 1 tried · 1 not tried"
     cell(tab, "a/b[n=1]").click()
@@ -474,7 +476,7 @@ def test_a_theme_s_cell_is_drawn_as_the_calls_that_it_counts(show: Open, tmp_pat
     requested = Contract(basis="requested", source="https://example.org/1")
     about = [case("t/a"), case("t/b"), case("t/c", contract=requested)]
     results = [result("t/a"), result("t/b"), result("t/c", verdict="unsupported", unexpected=False)]
-    tally = cell(show(render([of_results(tmp_path / "a", results, about)])), "t")
+    tally = cell(show(render(tabulate([of_results(tmp_path / "a", results, about)]))), "t")
     assert words(tally).startswith("pass 2 of 2 right")
     assert "pass" in (tally.get_attribute("class") or "").split()
 
@@ -482,7 +484,7 @@ def test_a_theme_s_cell_is_drawn_as_the_calls_that_it_counts(show: Open, tmp_pat
 def test_from_a_cell_with_failures_one_steps_through_these(show: Open, tmp_path: Path) -> None:
     verdicts = ["pass", "pass", "wrong", "pass", "unsupported"]
     results = [result(f"a/b[n={n}]", verdict=verdict) for n, verdict in enumerate(verdicts)]
-    tab = show(render([of_results(tmp_path / "a", results)]))
+    tab = show(render(tabulate([of_results(tmp_path / "a", results)])))
     cell(tab, "a/b").click()
     panel = tab.locator("#panel")
     assert words(panel.locator(".case")) == "a/b[n=2]"
@@ -654,7 +656,7 @@ def on_targets(path: Path, number: int) -> str:
         for n, verdict in enumerate(VERDICTS * 9)
         for name in NAMES[:number]
     ]
-    return render([of_results(path, results)])
+    return render(tabulate([of_results(path, results)]))
 
 
 @pytest.mark.night
@@ -680,7 +682,7 @@ def test_width_is_used_without_cuts(show: Open, tmp_path: Path, width: int, numb
 def test_heads_of_many_releases_stay_on_the_screen(show: Open, tmp_path: Path, width: int) -> None:
     names = [f"cpu@1.{release}.0" for release in range(20)]
     results = [result(f"a/x{n}", name) for name in names for n in range(60)]
-    tab = show(render([of_results(tmp_path / "a", results)]), "#?releases=cpu&open=a")
+    tab = show(render(tabulate([of_results(tmp_path / "a", results)])), "#?releases=cpu&open=a")
     tab.set_viewport_size({"width": width, "height": 800})
     assert tab.locator("#matrix > thead th").count() == 21
     tab.locator('tr[id="a/x50"] > td').last.evaluate("cell => cell.scrollIntoView()")
@@ -764,7 +766,7 @@ def test_many_crashes_with_one_symptom_are_one_row(show: Open, tmp_path: Path) -
     ids = [f"a/x[n={n}]" for n in range(30)]
     died = "The runner died of SIGSEGV, and again when it was tried alone; the last it wrote: row "
     results = [result(id, verdict="crash", message=f"{died}{n}.") for n, id in enumerate(ids[:20])]
-    html = render([of_results(tmp_path / "a", results + [result(id) for id in ids[20:]])])
+    html = render(tabulate([of_results(tmp_path / "a", results + [result(id) for id in ids[20:]])]))
     tab = show(html, "#a/x")
     row = tab.locator("#matrix tr.symptom")
     told = "20 cases: crash, SIGSEGV: row N crash SIGSEGV · all 20 cases · 20 unexpected"
@@ -791,7 +793,7 @@ def test_the_score_links_to_what_it_counts(show: Open, tmp_path: Path) -> None:
         result(id, verdict=verdict, unexpected=verdict == "unsupported", values_right=None)
         for id, verdict in verdicts.items()
     ]
-    html = render([of_results(tmp_path / "a", results, about)])
+    html = render(tabulate([of_results(tmp_path / "a", results, about)]))
     tab = show(html)
     numbers = words(tab.locator(".score tbody tr"))
     assert numbers == "cpu@1.31.1 AMD EPYC 7R13, 2 cores 20 % 1 of 5 1 1 0 1 1 1 50 % 1 of 2 1 0"
@@ -823,7 +825,7 @@ def test_without_scripts_the_page_explains_what_to_do(show: Open, real_page: str
 
 
 def test_hostile_text_is_harmless(show: Open, hostile: Run) -> None:
-    tab = show(render([hostile]))
+    tab = show(render(tabulate([hostile])))
     before = tab.title()
     tab.locator("#unfold").click()
     for button in tab.locator("#matrix td button").all():
@@ -838,7 +840,7 @@ def test_hostile_text_is_harmless(show: Open, hostile: Run) -> None:
     assert set(schemes) <= {"https:"}
     tab.locator("#search").fill(HOSTILE[:40])
     assert rows(tab, "group") != []
-    assert show(render([hostile]), tab.evaluate("location.hash")).title() == before
+    assert show(render(tabulate([hostile])), tab.evaluate("location.hash")).title() == before
     assert tab.title() == before
     # A message does not make the page wider than the window.
     assert tab.evaluate("document.querySelector('#panel').scrollWidth <= innerWidth")
@@ -851,7 +853,7 @@ def test_hostile_text_is_harmless(show: Open, hostile: Run) -> None:
 @pytest.mark.parametrize(("days", "says"), [(2.9, ""), (4.1, "Out of date: "), (-1, "")])
 def test_a_published_page_turns_stale(browser: Any, tmp_path: Path, days: float, says: str) -> None:
     page = tmp_path / "page.html"
-    page.write_text(render([small(tmp_path / "a")], stale_after=3), encoding="utf-8")
+    page.write_text(render(tabulate([small(tmp_path / "a")]), stale_after=3), encoding="utf-8")
     tab = browser.new_page()
     tab.clock.install(time=START + timedelta(days=days))
     tab.goto(page.as_uri())
@@ -861,4 +863,4 @@ def test_a_published_page_turns_stale(browser: Any, tmp_path: Path, days: float,
     tab.clock.fast_forward(timedelta(days=5).total_seconds() * 1000)  # it stays open
     assert banner.is_visible()
     tab.close()
-    assert 'id="stale"' not in render([small(tmp_path / "a")])
+    assert 'id="stale"' not in render(tabulate([small(tmp_path / "a")]))

@@ -13,6 +13,7 @@ from synthetic_runs import case, expected, of_results, result, target
 
 from conformance.report.html import render
 from conformance.results.records import InstabilityRecord
+from conformance.results.table import tabulate
 
 RELEASES = ("1.20.1", "1.21.0", "1.22.0")
 LABELS = [f"cpu@{release}" for release in RELEASES]
@@ -37,7 +38,7 @@ def page(folder: Path, verdicts: dict[str, Sequence[str]], *others: str, gone: s
     targets = [target(name) for name in (*names, *others)]
     if gone:
         targets.append(target(gone, unavailable="There is no wheel."))
-    return render([of_results(folder / "r.jsonl", found, targets=targets)])
+    return render(tabulate([of_results(folder / "r.jsonl", found, targets=targets)]))
 
 
 def heads(tab: Any) -> list[str]:
@@ -194,7 +195,7 @@ def test_past_instability(show: Open, tmp_path: Path, release: int, known: bool,
         target=LABELS[release], case="t/c", verdict="crash", message="It died.", **about
     )
     results = [result("t/c", label) for label in LABELS]
-    tab = show(render([of_results(tmp_path / "a", results, instability=[met])]))
+    tab = show(render(tabulate([of_results(tmp_path / "a", results, instability=[met])])))
     assert tab.get_by_text("It died.").is_visible() == red
     if not red:
         tab.get_by_text("Known instability of 1 older release").click()
@@ -209,7 +210,7 @@ def test_targets_are_compared_by_what_all_of_them_tried(show: Open, tmp_path: Pa
         *(result(f"t/{n}", "wasm@1", "wrong" if n else "pass") for n in range(2)),
         result("t/0", "cuda@1", "skip"),
     ]
-    tab = show(render([of_results(tmp_path / "a", results)]))
+    tab = show(render(tabulate([of_results(tmp_path / "a", results)])))
     rows = [words(row) for row in tab.locator(".score").first.locator("tbody tr").all()]
     assert "100 % 4 of 4 100 % 2 of 2" in rows[0]
     assert "50 % 1 of 2 50 % 1 of 2" in rows[1]
@@ -224,7 +225,7 @@ def test_a_row_shows_the_dtypes_apart_where_they_differ(show: Open, tmp_path: Pa
         result(one.id, verdict=verdicts[one.axes["dtype"]] if one.name == "a" else "pass")
         for one in about
     ]
-    tab = show(render([of_results(tmp_path / "a", results, about)]))
+    tab = show(render(tabulate([of_results(tmp_path / "a", results, about)])))
     told = "refused float32 float16 pass · bfloat16 refused · 2 of 6 tried"
     assert words(cell(tab, "t/a")).startswith(told)
     assert words(cell(tab, "t/b")) == "pass all 8 cases"

@@ -44,7 +44,7 @@ def test_an_adapter_or_version_in_the_name_is_not_repeated(tmp_path: Path) -> No
     described = target("webgpu@1.30.0+lavapipe")
     for name in (described.name, "webgpu"):
         one = described.model_copy(update={"name": name})
-        html = render([of_results(tmp_path / "a", [result(target=name)], targets=[one])])
+        html = render(tabulate([of_results(tmp_path / "a", [result(target=name)], targets=[one])]))
         for shown in ("<small><bdi>1.30.0</bdi></small>", "<small>on <bdi>lavapipe</bdi></small>"):
             assert (shown in html) == (name == "webgpu")
 

@@ -41,6 +41,7 @@ from conformance.results.records import (
     WrongDtype,
     WrongShape,
 )
+from conformance.results.table import tabulate
 from conformance.results.verdicts import Verdict
 from conformance.run.engine import PlanRun
 from conformance.run.target import Plan
@@ -437,7 +438,7 @@ def test_a_report_reads_as_a_person_would_write_it(suite: Suite) -> None:
 def test_the_page_has_the_program_and_the_bug_report(show: Open, tmp_path: Path) -> None:
     record = case_record(BY_ID[CPU[0]])
     results = [result(record.id, name, "wrong") for name in ("cpu@1.31.1", "webgpu@1.30.0")]
-    tab = show(render([of_results(tmp_path / "run", results, [record])]), f"#{record.id}")
+    tab = show(render(tabulate([of_results(tmp_path / "run", results, [record])])), f"#{record.id}")
     buttons = tab.locator("#matrix > tbody > :is(.single, .member) > td > button").all()
     for number, button in enumerate(buttons[:2]):
         button.click()

@@ -166,7 +166,7 @@ def test_the_page_has_colours_of_each_and_of_nothing_else() -> None:
 
 
 def test_the_page_shows_each_with_its_group_and_sentence(joined: Table) -> None:
-    parsed = Parsed(render(joined.runs))
+    parsed = Parsed(render(joined))
     file = "reports/report.html.j2"
     for row in TABLE.values():
         must(row.sentence in parsed.words, file, f"the page does not explain {row.name}")
@@ -179,7 +179,7 @@ def test_the_page_shows_each_with_its_group_and_sentence(joined: Table) -> None:
 
 
 def test_the_page_tells_the_two_kinds_of_accepted_apart(joined: Table) -> None:
-    data = Parsed(render(joined.runs)).cells
+    data = Parsed(render(joined)).cells
     looks = {one["id"]: one["results"][0]["look"] for one in data["cases"]}
     for right, acceptance in ACCEPTANCES.items():
         look = looks[f"t/accepted_{right}"]

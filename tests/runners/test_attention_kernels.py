@@ -295,10 +295,14 @@ def test_the_kernel_is_shown_wherever_a_result_is(tmp_path: Path) -> None:
     done = result(kernels=("flash",))
     assert "  kernel    flash" in tell(case(), done)
     other = result("a/b", verdict="fallback", kernels=("math",), other_kernel=True)
-    page = Parsed(render([read(write(tmp_path / "o.jsonl", [case("a/b")], [other]))])).words
+    page = Parsed(
+        render(tabulate([read(write(tmp_path / "o.jsonl", [case("a/b")], [other]))]))
+    ).words
     assert f"not tried : 1 case, 1 reason 1 on {other.target} : {other.reason}" in page
     run = read(write(tmp_path / "r.jsonl", [case()], [done]))
-    assert Parsed(render([run])).cells["cases"][0]["results"][0]["look"]["kernels"] == ["flash"]
+    assert Parsed(render(tabulate([run]))).cells["cases"][0]["results"][0]["look"]["kernels"] == [
+        "flash"
+    ]
     (cell,) = cells(tabulate([run]))
     assert (cell["kernels"], cell["other_kernel"]) == ("flash", False)
 

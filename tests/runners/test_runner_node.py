@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from spoken_runner import (
     gqa_model,
     model,
     one_node,
+    packages_in_node,
     runners,
     starting,
     step,
@@ -45,12 +45,7 @@ SHARE = {"present_key": "past_key", "present_value": "past_value"}
 @pytest.fixture(scope="session")
 def packages() -> Path:
     """The folder of the real packages."""
-    if shutil.which("node") is None:
-        pytest.skip("needs Node.js")
-    found = find_onnxruntime_node()
-    if found is None:
-        pytest.skip("needs onnxruntime-node: gqa setup node")
-    return found.path
+    return packages_in_node(find_onnxruntime_node, "node")
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,7 @@ from spoken_runner import (
     gqa_model,
     model,
     one_node,
+    packages_in_node,
     runners,
     starting,
     step,
@@ -50,12 +51,7 @@ NO_ADAPTER = "Dawn finds no WebGPU adapter"
 @pytest.fixture(scope="session")
 def packages() -> Path:
     """The folder of the real packages."""
-    if shutil.which("node") is None:
-        pytest.skip("needs Node.js")
-    found = find_onnxruntime_web()
-    if found is None:
-        pytest.skip("needs onnxruntime-web: gqa setup webgpu")
-    return found.path
+    return packages_in_node(find_onnxruntime_web, "webgpu")
 
 
 @pytest.fixture(scope="module")

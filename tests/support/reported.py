@@ -16,6 +16,7 @@ from conformance.case.contract import Contract
 from conformance.report.html import render
 from conformance.results.reader import Run, read
 from conformance.results.records import ErrorMap, InfrastructureRecord, UncalledParts
+from conformance.results.table import tabulate
 from conformance.results.verdicts import Verdict
 
 HOSTILE = (
@@ -35,7 +36,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="session")
 def real_page(real: Run) -> str:
     """Its page."""
-    return render([real])
+    return render(tabulate([real]))
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from conformance.base.paths import data_path
+from conformance.targets.tools import RuntimeProgram
 
 jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema: pip install jsonschema")
 
@@ -41,6 +43,15 @@ def validator(name: str) -> Any:
 
 
 REQUESTS, ANSWERS = validator("request.json"), validator("answer.json")
+
+
+def packages_in_node(find: Callable[[], RuntimeProgram | None], setup: str) -> Path:
+    """The folder of the npm packages that ``find`` finds and ``gqa setup`` installs."""
+    if shutil.which("node") is None:
+        pytest.skip("needs Node.js")
+    if (found := find()) is None:
+        pytest.skip(f"needs npm packages: gqa setup {setup}")
+    return found.path
 
 
 class Runner:
