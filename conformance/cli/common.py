@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
@@ -18,7 +18,6 @@ from conformance.results.results_error import ResultsError, cause_of
 
 if TYPE_CHECKING:
     from conformance.results.reader import Run
-    from conformance.results.records import ResultRecord
 
 
 class Status(IntEnum):
@@ -44,19 +43,14 @@ def reading() -> Iterator[None]:
         raise BadArgument(str(error)) from None
 
 
-def read_runs(
-    files: Iterable[Path], change: Callable[[ResultRecord], ResultRecord] | None = None
-) -> list[Run]:
-    """The runs of results files, which share the records of cases. Raises `BadArgument`.
-
-    ``change`` is made to each result.
-    """
+def read_runs(files: Iterable[Path]) -> list[Run]:
+    """The runs of results files, which share the records of cases. Raises `BadArgument`."""
     from conformance.results.in_memory import StoreInMemory
     from conformance.results.reader import read  # imports pydantic
     from conformance.results.table import with_shared_cases
 
     with reading():
-        runs = with_shared_cases(read(file, StoreInMemory(change)) for file in files)
+        runs = with_shared_cases(read(file, StoreInMemory()) for file in files)
     return runs
 
 

@@ -6,7 +6,6 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -108,8 +107,7 @@ def _of_files(asked: Asked, outputs: OutputOptions) -> int:
     paths = [path for path in asked.paths if path not in more]
     files = [*asked.recorded, *map(Path, more)]
     check_separate(files, outputs.named)
-    runs = read_runs(dict.fromkeys(files), None if outputs.html is not None else _Shown())
-    joined = table = tabulate(runs)
+    joined = table = tabulate(read_runs(dict.fromkeys(files)))
     cases: Sequence[Case] = find(()).named
     if paths or asked.expression:
         _, cases = selected_cases(paths, asked.expression)
@@ -121,34 +119,6 @@ def _of_files(asked: Asked, outputs: OutputOptions) -> int:
         click.echo(f"Report:  {outputs.html}")
     missing = any(column.target.unavailable is not None for column in joined.columns)
     return Status.INFRASTRUCTURE if joined.infrastructure or missing else Status.AS_EXPECTED
-
-
-#: What a history shows of a result.
-_SHOWN: Final = (
-    "target", "verdict", "unexpected", "outcome", "values_right", "other_kernel", "wrong_outputs",
-    "expectation", "contract",
-)  # fmt: skip
-_shown: Final = attrgetter(*_SHOWN)
-
-
-class _Shown:
-    """The results as a history shows them, without what is said of their cases.
-
-    Equal ones are one record, since a history has many releases.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[object, ResultRecord] = {}
-
-    def __call__(self, result: ResultRecord) -> ResultRecord:
-        values = _shown(result)
-        key = *values[:-2], repr(values[-2:])
-        if key not in self._known:
-            fields = dict(zip(_SHOWN, values, strict=True))
-            self._known[key] = ResultRecord.model_construct(
-                case="", reason="", reproduce="", **fields
-            )
-        return self._known[key]
 
 
 def _only(joined: Table, ids: set[str]) -> Table:
