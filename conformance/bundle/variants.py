@@ -19,13 +19,21 @@ from onnx import helper
 from conformance.base.array_types import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX, Array
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.model import DEFAULT_OPSET, declare, model_of, node_of
-from conformance.bundle.script import CARRY, Arrays, Script, ScriptStep, script_with
+from conformance.bundle.script import (
+    CARRY,
+    Arrays,
+    Script,
+    ScriptStep,
+    script_of,
+    script_with,
+)
 from conformance.case.relations import RelationName
 from conformance.case.steps import steps_of
 from conformance.operator.call import Call
 from conformance.operator.signature import INPUTS, Axis
 from conformance.operator.tensors import Step, attributes_of
 from conformance.oracle import Reference, reference
+from conformance.rewriting.standard import standard_model
 
 #: The result of a run of all steps: for each step, output name to array.
 Outputs = Sequence[Mapping[str, Array]]
@@ -537,6 +545,12 @@ def _standard(call: Call) -> Script:
     return Script(model, (ScriptStep(tuple(inputs), inputs),), outputs, compute)
 
 
+def _standard_operators(call: Call) -> Script:
+    """The graph without GroupQueryAttention."""
+    script = script_of(call)
+    return replace(script, model=standard_model(script.model).model)
+
+
 # The numbers that must agree
 
 
@@ -660,4 +674,5 @@ _VARIANTS: Final[dict[RelationName, _Variant]] = {
     "doubled_values": (_with(_double_values), _doubled_pairs),
     "borrowed_in_graph": (_borrowed, _all_outputs),
     "standard_attention": (_standard, _first_rows),
+    "standard_operators": (_standard_operators, _all_outputs),
 }

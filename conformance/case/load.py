@@ -20,6 +20,7 @@ from conformance.base.paths import PROFILES, is_case_file, shown
 from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml, too_many
 from conformance.case.case import ON_PURPOSE, TARGET_AXIS, Case, Description, Fields, misfits
 from conformance.case.case_file import FORMAT, MAPS, Entry, ThemeFile, fields_at, synonyms
+from conformance.case.relations import RELATIONS
 from conformance.operator.call import (
     CALL_FIELDS,
     GRAPH_FIELDS,
@@ -428,8 +429,8 @@ def _problems_of(case: Case, fields: Mapping[str, Any]) -> list[tuple[str, str]]
             for name in fields
             if name not in GRAPH_FIELDS
         )
-        if case.relation:
-            wrong.append(("relation", "a graph has no variant"))
+        if case.relation and not RELATIONS[case.relation].of_graphs:
+            wrong.append(("relation", f"{case.relation}: a graph has no such variant"))
         if contract and contract.readings:
             wrong.append(("contract", "readings are of a single node, not of a graph"))
     elif contract and contract.readings and (case.relation or demands == "rejects"):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from conformance.operator.call import CALL_FIELDS, Call
+from conformance.operator.call import CALL_FIELDS, Call, GraphCall
 from conformance.operator.signature import ATTRIBUTES
 
 #: Returns why a call does not fit; None if it does.
@@ -99,6 +99,18 @@ _NO_EXTRAS = _requires(
 )
 
 
+def _in_standard_operators(call: Call) -> str | None:
+    """Why a call is no graph whose nodes can all be written in standard operators."""
+    import onnx  # takes long to import
+
+    from conformance.rewriting.standard import standard_model
+
+    if not isinstance(call, GraphCall):
+        return "the call must have a graph"
+    left = standard_model(onnx.load_model_from_string(call.content)).left
+    return f"its node {left[0][0]} has no such form: {left[0][1]}" if left else None
+
+
 @dataclass(frozen=True)
 class Relation:
     """A relation between a call and a variant of it.
@@ -112,6 +124,8 @@ class Relation:
     needs: tuple[Check, ...] = ()
     closeness: Closeness = "arithmetic"
     usual: tuple[Check, ...] = (_plain, _single)
+    of_graphs: bool = False
+    """Whether graphs have such variants, instead of calls of a node."""
 
     def misfit(self, call: Call) -> str | None:
         """Why the call has no such variant; None if it has one."""
@@ -326,6 +340,14 @@ RELATIONS: Final[dict[str, Relation]] = {
             ),
         ),
         closeness="storage",
+    ),
+    "standard_operators": Relation(
+        "with standard operators in place of each GroupQueryAttention, as gqa rewrite writes them",
+        "the fused operator and its definition in other operators are the same function",
+        (_in_standard_operators,),
+        closeness="storage",
+        usual=(),
+        of_graphs=True,
     ),
 }
 

@@ -22,6 +22,7 @@ from conformance.bundle.variants import Outputs, comparisons, variant_script
 from conformance.case.case import Case
 from conformance.case.load import load
 from conformance.case.relations import RELATIONS, RelationName
+from conformance.graph.nodes import is_attention
 from conformance.judge.verdict import relate
 from conformance.operator.call import CALL_FIELDS, Call
 from conformance.operator.signature import ATTRIBUTES, Attribute
@@ -216,3 +217,23 @@ def test_a_relation_can_be_an_axis(tmp_path: Path) -> None:
     body = f"- {{name: a, sequence_length: 4, matrix: {{form: {forms}}}}}"
     cases = cases_of(tmp_path, body)
     assert [case.relation for case in cases] == ["packed_qkv", "long_window"]
+
+
+def test_a_graph_in_standard_operators_has_no_other_node() -> None:
+    case = shipped("standard_operators")
+    own, other = (bundle.script.model.graph for bundle in both(case))
+    assert any(map(is_attention, own.node))
+    assert not any(map(is_attention, other.node))
+
+
+def test_only_a_graph_that_can_be_rewritten_has_it_in_standard_operators() -> None:
+    misfit, case = RELATIONS["standard_operators"].misfit, shipped("standard_operators")
+    assert misfit(case.call) is None
+    assert misfit(Call(sequence_length=3)) == "the call must have a graph"
+    model = onnx.load_model_from_string(case.call.content)
+    for node in model.graph.node:
+        node.attribute.append(onnx.helper.make_attribute("causal", 0))
+    content = model.SerializeToString()
+    why = misfit(replace(case.call, content=content))
+    assert why is not None
+    assert why.endswith("has no such form: a window without a causal mask has no meaning")
