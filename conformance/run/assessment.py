@@ -185,13 +185,14 @@ class Assessment:
         self.outcomes.append(outcome)
         if isinstance(outcome, InfrastructureFailure):
             raise Unjudgeable(outcome.message)
+        anywhere = prepared.relation == "standard_operators"
         judgement = judge(
             case,
             prepared,
             outcome,
-            execution_provider=ready.execution_provider,
+            execution_provider=None if anywhere else ready.execution_provider,
             target_class=ready.target.entry.target_class,
-            kernel=ready.target.entry.kernel,
+            kernel=None if anywhere else ready.target.entry.kernel,
         )
         passes = judgement.verdict == "pass" and prepared.unjudged is None
         if case.relation is not None and passes and isinstance(outcome, Ran):
