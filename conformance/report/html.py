@@ -35,7 +35,7 @@ from conformance.results.causes import quoted, symptom
 from conformance.results.compare import RunDifferences
 from conformance.results.instability import instability_examples, instability_text
 from conformance.results.records import TargetRecord
-from conformance.results.score import SHOWN, shown_parts
+from conformance.results.score import SHOWN, in_words, shown_parts
 from conformance.results.table import Table
 from conformance.results.timeline import CHANGE_KINDS
 from conformance.results.uncalled import uncalled_sentences
@@ -108,9 +108,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     for each in (
-        clean, colour_of, digest, drawing_of, entries, fragment, instability_examples,
-        instability_text, prose, quoted, short, slug, symptom, uncalled_sentences, verdict_word,
-        when, where_wrong,
+        clean, colour_of, digest, drawing_of, entries, fragment, in_words,
+        instability_examples, instability_text, prose, quoted, short, slug, symptom,
+        uncalled_sentences, verdict_word, when, where_wrong,
     ):  # fmt: skip
         made.filters[each.__name__] = each
     made.globals |= {"query": _query, "uses": USES, "called": CALLED, "model_rules": RULES}

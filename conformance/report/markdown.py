@@ -20,7 +20,7 @@ from conformance.results.causes import Cause, causes
 from conformance.results.compare import Change, RunDifferences
 from conformance.results.instability import instability_examples, instability_text
 from conformance.results.records import ResultRecord
-from conformance.results.score import SHOWN, Score, shown_parts
+from conformance.results.score import FEW_TARGETS, SHOWN, Score, in_words, shown_parts
 from conformance.results.shareable import shared_command
 from conformance.results.table import Cell, Table
 from conformance.results.timeline import History, histories, older_labels
@@ -175,7 +175,8 @@ def _problems(table: Table) -> Iterator[str]:
 def _scores(table: Table, series: Sequence[History]) -> Iterator[Section]:
     """The scores by target, then by theme: profiles of models first, then the largest gaps.
 
-    By theme, there are only columns for the newest release of each target.
+    By theme, there are only columns for the newest release of each target. If these are many, the
+    themes come first, in words.
     """
     by_label = {column.label: table.scores([column.label]) for column in table.columns}
     newest = [label for label in by_label if label not in older_labels(series)]
@@ -194,7 +195,7 @@ def _scores(table: Table, series: Sequence[History]) -> Iterator[Section]:
         rows.append(_row([code(label, 80), *asked, _right(scores.requested)]))
     note = "Calls that were tried; those that are only requested are counted apart."
     head = (note, "", *_head("target", *names, "right of requested"))
-    yield Section("## Score", rows, "targets", 0.2, head)
+    by_target = Section("## Score", rows, "targets", 0.2, head)
     shown = [by_label[label].themes for label in newest]
     themes = list(shown[0]) if shown else []
     by_theme = {theme: [scores[theme] for scores in shown] for theme in themes}
@@ -202,13 +203,16 @@ def _scores(table: Table, series: Sequence[History]) -> Iterator[Section]:
     def place(theme: str) -> tuple[bool, int]:
         return theme not in table.profiles, sum(each.right - each.asked for each in by_theme[theme])
 
-    rows = [
-        _row([code(theme), *map(_right, by_theme[theme])]) for theme in sorted(themes, key=place)
-    ]
-    if rows:
-        note = "Specified calls that are right, of those that were tried."
-        head = (note, "", *_head("theme", *(code(label, 80) for label in newest)))
-        yield Section("## Score by theme", rows, "themes", 0.15, head)
+    many = len(newest) > FEW_TARGETS
+    told = _told if many else _right
+    rows = [_row([code(theme), *map(told, by_theme[theme])]) for theme in sorted(themes, key=place)]
+    note = "Specified calls that are right, of those that were tried."
+    if many:
+        note = "Specified calls that were tried, the worst result first."
+    head = (note, "", *_head("theme", *(code(label, 80) for label in newest)))
+    by_themes = Section("## Score by theme", rows, "themes", 0.15, head)
+    sections = (by_themes, by_target) if many else (by_target, by_themes)
+    yield from sections if rows else (by_target,)
 
 
 def _releases(table: Table, history: History) -> Iterator[Section]:
@@ -243,6 +247,10 @@ def _right(score: Score, percent: bool = False) -> str:
         return "none asked"
     share = f" ({score.percent} %)" if percent else ""
     return f"{score.right:,} of {score.asked:,}{share}"
+
+
+def _told(score: Score) -> str:
+    return "; ".join(map(": ".join, in_words(score))) or "not tried"
 
 
 def _counts(table: Table) -> Section:

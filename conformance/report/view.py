@@ -35,7 +35,7 @@ from conformance.results.records import (
     ResultRecord,
     TargetRecord,
 )
-from conformance.results.score import Score, Scores
+from conformance.results.score import FEW_TARGETS, Score, Scores
 from conformance.results.shareable import shared_command
 from conformance.results.table import Cell, Column, Table
 from conformance.results.timeline import (
@@ -94,7 +94,9 @@ class Page:
     histories: Sequence[History]
     """The histories of targets that were tried in several releases."""
     themes: Mapping[str, Mapping[str, str]]
-    """The name and the question of each theme that has a score."""
+    """The name and the question of each theme that has a score, profiles first."""
+    generated: Collection[str]
+    """The themes of these that are generated."""
     unexpected: Sequence[Cause[Cell]]
     shared: Sequence[Sequence[str]]
     """What unexpected results share: a heading and sentences for each kind."""
@@ -122,6 +124,11 @@ class Page:
     def newest(self) -> tuple[Head, ...]:
         """The columns that the table shows by default."""
         return tuple(head for head in self.heads if head.newest)
+
+    @property
+    def many(self) -> bool:
+        """Whether it begins with the themes, since its targets are many."""
+        return len(self.newest) > FEW_TARGETS
 
 
 def page(
@@ -162,10 +169,13 @@ def page(
     links = {clean(cause.known.link) for cause in known}
     encoder = Encoder()
     rows, themes = _cases(table, cases, release_histories, encoder), _themes(cases)
+    scored = [theme for theme in themes if heads and theme in heads[0].scores.themes]
+    profiles_first = sorted(scored, key=lambda theme: theme not in table.profiles)
     shown = Page(
         heads=heads,
         histories=release_histories,
-        themes={theme: themes[theme] for head in heads[:1] for theme in head.scores.themes},
+        themes={theme: themes[theme] for theme in profiles_first},
+        generated=_generated() & set(themes),
         unexpected=[cause for cause in listed if cause.example.unexpected],
         shared=[one.lines for one in explanations_of(table) if one.lines],
         known=known,
@@ -192,13 +202,18 @@ _FIRST: Final = ("models", "exports", "omitted_kv", "shared_kv", "decode_shapes"
 
 def _in_order(table: Table) -> dict[str, CaseRecord | None]:
     """The cases in the order of the page: those of `_FIRST` first, generated ones last."""
-    generated = {file.stem for file in (data_path("cases") / "covering").glob("*.yaml")}
+    generated = _generated()
 
     def place(id: str) -> int:
         theme = case.theme if (case := table.cases.get(id)) else ""
         return _FIRST.index(theme) if theme in _FIRST else len(_FIRST) + (theme in generated)
 
     return {id: table.cases.get(id) for id in sorted(table.rows, key=place)}
+
+
+def _generated() -> set[str]:
+    """The themes that the covering array generates."""
+    return {file.stem for file in (data_path("cases") / "covering").glob("*.yaml")}
 
 
 def _places(table: Table, release_histories: Sequence[History]) -> list[dict[str, Any]]:

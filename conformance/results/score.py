@@ -9,7 +9,7 @@ is only requested have a score of their own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
@@ -62,6 +62,9 @@ SHOWN: Final[Mapping[ScorePart, PartRow]] = {
     "none": PartRow("no result", "the process died, or did not answer in time", "crash"),
 }
 
+#: Reports of more targets begin with what each does with each theme, in words.
+FEW_TARGETS: Final = 4
+
 #: The part of a result by the group of its verdict; not for results that are silently wrong.
 _BY_GROUP: Final[Mapping[str, ScorePart]] = {
     "no result": "none",
@@ -110,6 +113,11 @@ class Score:
         """The share of right calls in per cent, rounded down: 100 means all."""
         return 100 * self.right // self.asked if self.asked else 0
 
+    @property
+    def failed(self) -> Sequence[ScorePart]:
+        """The parts of the calls that are not right, the worst first."""
+        return [part for part in reversed(PARTS) if part != "right" and self.parts[part]]
+
     def __add__(self, other: Score) -> Score:
         return Score(Counter(self.parts) + Counter(other.parts), self.not_tried + other.not_tried)
 
@@ -117,6 +125,20 @@ class Score:
         """All numbers by name."""
         parts: dict[str, int] = {part: self.parts[part] for part in PARTS}
         return {"asked": self.asked, **parts, "not_tried": self.not_tried}
+
+
+def in_words(score: Score) -> list[tuple[str, str]]:
+    """What became of the calls and of how many, the worst first: ``("refused", "10 of 132")``.
+
+    Empty if no call was tried. ``("right", "all 132")`` if all are right.
+    """
+    parts = score.failed or (["right"] if score.asked else [])
+    numbers = [(SHOWN[part].label, score.parts[part]) for part in parts]
+    rest = ", else right" if parts == ["rejected"] and score.right else ""
+    return [
+        (label, f"all {n:,}" if n == score.asked else f"{n:,} of {score.asked:,}{rest}")
+        for label, n in numbers
+    ]
 
 
 @dataclass(frozen=True)
