@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 #: The words that ``--adapter`` takes instead of a path: two software renderers, and the GPU.
 ADAPTERS: Final = (*SOFTWARE_ADAPTERS, "gpu")
 
+#: The browser that ``--browser`` takes, or a path of one.
+CHROMIUM: Final = "chromium"
+
 #: The command that installs the software adapter with float16; runners know it, too.
 LAVAPIPE: Final = "gqa setup lavapipe"
 
@@ -69,13 +72,14 @@ class RunnerStart:
 
     ``interpreter`` is the Python that runs it, if it is not this one. ``arguments`` are appended to
     the runner's own. ``program`` is the program that the runner starts, or the Python that was
-    found for it. ``environment`` is set for the runner.
+    found for it. ``environment`` is set for the runner. ``ending`` is a word for the target's name.
     """
 
     interpreter: str | None = None
     arguments: tuple[str, ...] = ()
     program: RuntimeProgram | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    ending: str = ""
 
 
 @dataclass(frozen=True)
@@ -278,6 +282,15 @@ def _adapter_or_driver(typed: str) -> str:
     return path
 
 
+def _browser(typed: str | None) -> RunnerStart:
+    if not typed:
+        return RunnerStart()
+    if os.sep not in typed and typed != CHROMIUM:
+        raise TargetError(f"Unknown browser '{typed}'; expected {CHROMIUM} or the path of one.")
+    browser = typed if typed == CHROMIUM else str(as_typed(typed))
+    return RunnerStart(arguments=("--browser", browser), ending=CHROMIUM)
+
+
 ORT_PYTHON: Final = TargetOption(
     "--ort-python",
     "PYTHON",
@@ -322,6 +335,12 @@ ADAPTER: Final = TargetOption(
     f"The adapter that WebGPU runs on: {', '.join(ADAPTERS)}, or a Vulkan driver's .json file; "
     "default: a GPU, else lavapipe, else SwiftShader; repeat.",
     _adapter,
+)
+BROWSER: Final = TargetOption(
+    "--browser",
+    f"{CHROMIUM}|PATH",
+    "Run onnxruntime-web in Chromium instead of Node; repeat.",
+    _browser,
 )
 
 #: Not an option of single targets: it gives a name to each target, in their order.
@@ -433,7 +452,7 @@ _WEBGPU: Final = TargetEntry(  # ONNX Runtime's own WebGPU kernels
     name="webgpu",
     runner="onnxruntime_web/launch.py",
     arguments=("--ep", "webgpu"),
-    options=(ONNXRUNTIME_WEB, ADAPTER),
+    options=(ONNXRUNTIME_WEB, ADAPTER, BROWSER),
     execution_provider="WebGpuExecutionProvider",
     target_class="gpu",
     needs=f"{_WEB_NEEDS}; an adapter: a GPU with a Vulkan driver (Metal on macOS), or a software "
@@ -498,7 +517,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         _WEBGPU,
         name="wasm",
         arguments=("--ep", "wasm"),
-        options=(ONNXRUNTIME_WEB,),
+        options=(ONNXRUNTIME_WEB, BROWSER),
         execution_provider=_CPU_PROVIDER,
         target_class="cpu",
         needs=_WEB_NEEDS,

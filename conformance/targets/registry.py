@@ -48,7 +48,7 @@ class Target:
       same target on a command line.
     - ``program`` is the program that the runner starts, if any. ``python_by`` is the option that
       named the Python of the runner, if any.
-    - ``named`` is the value of ``--name``; ``ending`` is appended to its name in results;
+    - ``named`` is the value of ``--name``; ``ending`` is a word of its name in results;
       ``number`` counts the targets of the same ``ep`` in a run, from 1.
     - ``release`` is the release to which it is pinned, as in ``cpu@1.25.1``; ``missing`` says why
       that could not be installed, first in a line that is a sentence.
@@ -61,6 +61,7 @@ class Target:
     program: RuntimeProgram | None = None
     python_by: str | None = None
     named: str | None = None
+    ending: str = ""
     number: int = 1
     release: str | None = None
     missing: SetupError | None = None
@@ -84,7 +85,9 @@ class Target:
     @property
     def base(self) -> str | None:
         """The beginning of its name in results; None if its runner reports the name."""
-        return self.named or (None if is_by_path(self.ep) else self.ep)
+        if self.named or is_by_path(self.ep):
+            return self.named
+        return "-".join(filter(None, (self.ep, self.ending)))
 
     @property
     def reads_only_inputs(self) -> bool:
@@ -291,6 +294,7 @@ def _built_in(
             memory_bytes=half_the_memory() if entry.maps_device else None,
         ),
         program=next(filter(None, (start.program for start in every)), None),
+        ending=next(filter(None, (start.ending for start in every)), ""),
         python_by=python_by.flag if python_by and python_by != pinned else None,
         number=number,
         release=release,

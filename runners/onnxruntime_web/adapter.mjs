@@ -4,6 +4,8 @@
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 
+import { NoAdapter, SOFTWARE, adapterWord, checkAdapter, lacking } from "./adapter_facts.mjs";
+
 /** Folders in which the loader searches for drivers. */
 const DRIVERS = ["/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/share/vulkan/icd.d"];
 
@@ -14,23 +16,6 @@ const BROWSERS = [
   "/usr/lib64/chromium-browser",
   "/opt/google/chrome",
 ];
-
-/** There is no such adapter: `message` is one sentence, `fix` a command or null. */
-export class NoAdapter extends Error {
-  constructor(message, fix = null) {
-    super(message);
-    this.fix = fix;
-  }
-}
-
-/** The drivers that compute on the processor, and how to install each on Linux. */
-const SOFTWARE = {
-  swiftshader: "apt-get install chromium libvulkan1",
-  lavapipe: "gqa setup lavapipe",
-};
-
-/** What kernels of attention use if an adapter has it, and the name of that in WebGPU. */
-const USED = { float16: "shader-f16", subgroups: "subgroups" };
 
 /** The ICD file of a software driver; null if there is none. */
 export function softwareDriver(name) {
@@ -87,9 +72,9 @@ export async function findAdapter(create, wanted) {
     const isFree = wanted === null && !named && word in SOFTWARE;
     const other = isFree ? SOFTWARE.lavapipe : "use --adapter lavapipe";
     const fix = onLinux && word !== "lavapipe" ? other : null;
-    const missing = Object.keys(USED).filter((name) => !adapter.features.has(USED[name]));
-    const poor = word in SOFTWARE && missing.includes("float16");
-    if (!poor || !found) found = { gpu, adapter, lacks: Object.fromEntries(missing.map((name) => [name, fix])) };
+    const lacks = lacking(adapter, fix);
+    const poor = word in SOFTWARE && "float16" in lacks;
+    if (!poor || !found) found = { gpu, adapter, lacks };
     if (!poor) break;
   }
   if (found) {
@@ -107,24 +92,4 @@ export async function findAdapter(create, wanted) {
     `Dawn finds no WebGPU adapter${of} (a Vulkan driver and libvulkan.so.1 are needed).`,
     onLinux && wanted !== "gpu" ? (SOFTWARE[wanted] ?? SOFTWARE.lavapipe) : null,
   );
-}
-
-/** Throws NoAdapter if `wanted` names another adapter than this one. */
-export function checkAdapter({ info }, wanted) {
-  const word = adapterWord(info);
-  if (wanted === "gpu" && (info.isFallbackAdapter || word in SOFTWARE)) {
-    throw new NoAdapter(`the only adapter is ${word}, which is no GPU.`);
-  }
-  if (wanted in SOFTWARE && word !== wanted) {
-    throw new NoAdapter(`the adapter is ${word}, and not ${wanted}, which was asked for.`);
-  }
-}
-
-/** A one-word name of the adapter: a software driver's name, or vendor and architecture of a GPU. */
-export function adapterWord(info) {
-  const text = `${info.device} ${info.description}`.toLowerCase();
-  if (text.includes("llvmpipe")) return "lavapipe";
-  if (text.includes("swiftshader")) return "swiftshader";
-  const word = [info.vendor, info.architecture].filter(Boolean).join("-") || info.description;
-  return word.toLowerCase().replace(/[^a-z0-9._]+/g, "-").replace(/^[^a-z0-9]+/, "").slice(0, 60) || "unnamed";
 }

@@ -1,12 +1,9 @@
-// Dawn's WebGPU, set up as onnxruntime-web finds it in a browser: global classes and navigator.gpu.
-// It also tracks what a page does not see: the device that onnxruntime creates, the events of that
-// device, and the first use of each shader.
+// Dawn's WebGPU in Node, set up as onnxruntime-web finds it in a browser: global classes and navigator.gpu.
+// And, in both, what onnxruntime does not tell: the device that it creates, the events of that device, and
+// the first use of each shader.
 
-/**
- * Puts Dawn where onnxruntime-web looks for it. `onShader` is called with a shader's text before a
- * pipeline is created from it.
- */
-export function installDawn(dawn, gpu, onShader) {
+/** Puts Dawn where onnxruntime-web looks for it. */
+export function installDawn(dawn, gpu) {
   Object.assign(globalThis, dawn.globals);
   // Node has a navigator from version 21 on; it is read-only but can be extended.
   if (!globalThis.navigator) {
@@ -15,6 +12,13 @@ export function installDawn(dawn, gpu, onShader) {
   Object.defineProperty(navigator, "gpu", { value: gpu });
   copySharedMemory(GPUQueue.prototype);
   throwLikeBrowsers(GPUDevice.prototype);
+}
+
+/**
+ * The devices that are created from now on. `onShader` is called with a shader's text before a pipeline
+ * is created from it.
+ */
+export function watchDevices(onShader) {
   const devices = new Devices();
   const { requestDevice } = GPUAdapter.prototype;
   GPUAdapter.prototype.requestDevice = async function (...parameters) {
@@ -101,6 +105,6 @@ class Devices {
     if (!this.device || this.lost) return;
     const done = this.device.queue.onSubmittedWorkDone();
     await Promise.race([done.catch(() => {}), this.device.lost]); // it rejects if the device is lost
-    await new Promise(setImmediate);
+    await new Promise(globalThis.setImmediate ?? setTimeout); // a browser has no setImmediate
   }
 }

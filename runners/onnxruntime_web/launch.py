@@ -38,6 +38,12 @@ PACKAGES = {
     "node": ("onnxruntime-node", "protobufjs"),
 }
 
+# Dawn is part of a browser.
+PACKAGES_IN_BROWSER = ("onnxruntime-web", "protobufjs")
+
+# The names of Chromium's program.
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
 # For each runtime its runner, and the target that `gqa setup` takes.
 RUNNERS = {
     "onnxruntime-web": (os.path.join(FOLDER, "runner.mjs"), "webgpu"),
@@ -52,6 +58,7 @@ def main() -> int:
     try:
         program = node()
         check_modules(arguments, setup)
+        browser = find_browser(arguments.browser)
     except Unavailable as missing:
         # An except clause deletes its name at its end.
         answer = missing.answer()
@@ -67,6 +74,9 @@ def main() -> int:
         options += ["--again", f"rm -r {shlex.quote(arguments.modules)} && {setup}"]
     options += ["--answers", str(private_answers())]
     runner, _ = RUNNERS[PACKAGES[arguments.ep][0]]
+    if browser is not None:
+        runner = os.path.join(FOLDER, "browser_runner.mjs")
+        options += ["--browser", browser]
     os.execv(program, [program, runner, *options])
 
 
@@ -88,6 +98,9 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--adapter", metavar="WORD|PATH", help="swiftshader, lavapipe, gpu or a driver's .json"
+    )
+    parser.add_argument(
+        "--browser", metavar="chromium|PATH", help="run in this browser instead of Node"
     )
     parser.add_argument("--shaders", metavar="FOLDER", help="where drivers keep built shaders")
     return parser.parse_args()
@@ -166,9 +179,23 @@ def check_modules(arguments: argparse.Namespace, fix: str | None) -> None:
     folder = arguments.modules
     if folder is None:
         raise Unavailable(f"{PACKAGES[arguments.ep][0]} is not installed.", fix)
-    for package in PACKAGES[arguments.ep]:
+    for package in PACKAGES_IN_BROWSER if arguments.browser else PACKAGES[arguments.ep]:
         if not os.path.isfile(f"{folder}/node_modules/{package}/package.json"):
             raise Unavailable(f"There is no npm package {package} in {folder}/node_modules.", fix)
+
+
+def find_browser(named: str | None) -> str | None:
+    """The path of the browser; None if none is wanted. Raises `Unavailable`."""
+    if named is None:
+        return None
+    found = next(
+        filter(None, map(shutil.which, BROWSERS if named == "chromium" else (named,))), None
+    )
+    if found is None and named == "chromium":
+        raise Unavailable("Chromium is not installed.", "apt-get install chromium")
+    if found is None:
+        raise Unavailable(f"{named} is no program that can be run.", None)
+    return found
 
 
 def private_answers() -> int:

@@ -32,10 +32,15 @@ export class Packages {
 
   /** The namespace of an ES module: of the package, or of one of its entries, such as "./webgpu". */
   async import(name, entry = ".") {
+    return import(pathToFileURL(this.file(name, entry))).catch((error) => this.#refuse(name, error));
+  }
+
+  /** The file of such an entry. */
+  file(name, entry = ".") {
     const { exports, main } = this.#manifest(name);
     const file = exports ? forImport(exports[entry]) : main;
     if (!file) throw new BadPackage(`${name} ${this.version(name)} has no entry ${entry}.`, false);
-    return import(pathToFileURL(this.#at(name, file))).catch((error) => this.#refuse(name, error));
+    return this.#at(name, file);
   }
 
   /** The exports of a CommonJS package. */

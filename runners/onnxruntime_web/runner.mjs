@@ -9,17 +9,16 @@ import { argv, exit, kill, pid, stdin, version as node } from "node:process";
 import { parseArgs } from "node:util";
 import { setFlagsFromString } from "node:v8";
 
-import { NoAdapter, adapterWord, checkAdapter, findAdapter } from "./adapter.mjs";
-import { installDawn } from "./device.mjs";
-import { dtypes } from "./dtypes.mjs";
-import { Rejected, Runtime, Trapped, Unavailable, runCase } from "./execution.mjs";
+import { findAdapter } from "./adapter.mjs";
+import { device } from "./adapter_facts.mjs";
+import { installDawn, watchDevices } from "./device.mjs";
+import { Engine, withoutAdapter } from "./engine.mjs";
+import { Trapped } from "./execution.mjs";
 import { takeOutput } from "./log.mjs";
 import { BadPackage, Packages } from "./packages.mjs";
-import { findPrograms } from "./programs.mjs";
 import { Answers, ownFault, processor, serve } from "./serving.mjs";
 import { Shaders } from "./shaders.mjs";
 import { TARGETS } from "./targets.mjs";
-import { Messages } from "./tensor_file.mjs";
 
 // Otherwise V8 compiles 27 MB of wasm a second time, for speed, which delays the first run by half a minute.
 setFlagsFromString("--liftoff-only");
@@ -42,9 +41,8 @@ if (!target || !options.modules) {
 }
 const listen = takeOutput();
 const answers = new Answers(Number(options.answers));
-let runtime = null;
+let engine = null;
 let shaders = null;
-let programs = null; // compiled shaders that must not outlive a case
 
 try {
   await serve(stdin, answers, { describe: () => describe().catch(without), run });
@@ -58,106 +56,45 @@ exit(0);
 /** The answer to describe; starts the runtime. */
 async function describe() {
   const packages = new Packages(options.modules);
-  let adapter = null;
+  const wanted = options.adapter ?? null;
   let devices = null;
   let lacks = {};
+  let dawn = {};
   if (target.gpu) {
     const folder = options.shaders ? Shaders.keepIn(options.shaders) : null;
-    const dawn = await packages.import("webgpu");
-    const found = await findAdapter(dawn.create, options.adapter ?? null);
-    ({ adapter, lacks } = found);
+    const module = await packages.import("webgpu");
+    const found = await findAdapter(module.create, wanted);
+    ({ lacks } = found);
+    dawn = { dawn: `webgpu ${packages.version("webgpu")}` };
     // Of the known drivers, Mesa's cache the shaders that they build, in a folder that can be set.
-    const kept = adapter.info.description.includes("Mesa") ? folder : null;
-    shaders = new Shaders(kept, `${device(adapter)} ${packages.version("webgpu")}`);
-    devices = installDawn(dawn, found.gpu, (text) => {
+    const kept = found.adapter.info.description.includes("Mesa") ? folder : null;
+    shaders = new Shaders(kept, `${device(found.adapter)} ${packages.version("webgpu")}`);
+    installDawn(module, found.gpu);
+    devices = watchDevices((text) => {
       if (shaders.mustBuild(text)) answers.compiling();
     });
   }
   const ort = await packages.import("onnxruntime-web", target.entry);
-  ort.env.wasm.numThreads = 1;
-  ort.env.logLevel = "error";
-  const messages = new Messages(packages.require("protobufjs"));
-  runtime = new Runtime(ort, messages, listen, { ...target, devices });
-  // Kept open: the device and its shaders are released with the last session, and take seconds to create.
-  const { session, placement } = await runtime.loadWithLog(messages.addition());
-  const tensor = (value) => new ort.Tensor("float32", [value], [1]);
-  runtime.works = async () => {
-    const { sum } = await session.run({ a: tensor(2), b: tensor(3) });
-    return sum.data[0] === 5;
-  };
-  let works = false;
-  const kept = await findPrograms(async () => (works = await runtime.works()));
-  if (!works) throw new Error("onnxruntime-web does not add 2 and 3");
-  if (target.mixesPrograms) {
-    if (!kept) throw new Error("onnxruntime-web keeps its compiled shaders out of reach");
-    programs = kept;
-  }
-  if (placement !== target.provider) {
-    return { outcome: "unavailable", reason: `onnxruntime-web adds on ${placement}.`, fix: null };
-  }
-  // The adapter that onnxruntime requested, which may differ from the one that was found.
-  adapter = devices?.adapter ?? adapter;
-  if (adapter) checkAdapter(adapter, options.adapter ?? null);
-  const version = packages.version("onnxruntime-web");
-  return {
-    outcome: "described",
-    runtime: "onnxruntime-web",
-    version,
-    execution_provider: target.provider,
-    device: adapter ? device(adapter) : processor(),
-    adapter: adapter && adapterWord(adapter.info),
-    dtypes: dtypes(!("float16" in lacks)),
+  engine = new Engine({ ort, protobuf: packages.require("protobufjs"), listen, target, devices, die });
+  return engine.describe({
+    version: packages.version("onnxruntime-web"),
+    wanted,
     lacks,
-    features: target.gpu ? ["shared_buffer", "keep"] : ["keep"],
-    threads: ort.env.wasm.numThreads,
-    versions: {
-      "onnxruntime-web": version,
-      node,
-      v8: process.versions.v8,
-      ...(adapter && { dawn: `webgpu ${packages.version("webgpu")}`, ...facts(adapter) }),
-      ...(adapter && { processor: processor() }),
-    },
-  };
+    versions: { node, v8: process.versions.v8, ...dawn },
+    processor: processor(),
+  });
 }
 
 /** The answer if an adapter or a whole package is missing; any other error is thrown again. */
 function without(error) {
-  if (error instanceof BadPackage) return error.answer(options.again);
-  if (!(error instanceof NoAdapter)) throw error;
-  return { outcome: "unavailable", reason: sentence(error.message), fix: error.fix };
+  return error instanceof BadPackage ? error.answer(options.again) : withoutAdapter(error);
 }
 
 /** The answer to run. */
 async function run(request) {
-  if (runtime.devices?.lost) {
-    throw new Error(`the device was lost before this case: ${runtime.devices.lost}`);
-  }
-  programs?.clear();
-  let answer;
-  try {
-    answer = { outcome: "ran", ...(await runCase(runtime, request)) };
-  } catch (error) {
-    if (error instanceof Rejected) {
-      answer = { outcome: "rejected", ...error.answer };
-      // An error that onnxruntime did not throw itself may have left the wasm in an inconsistent state.
-      const whole = error.answer.code || (await runtime.works().catch(() => false));
-      if (!whole) die(`${error.message} (and nothing works any more)`);
-    } else if (error instanceof Unavailable) {
-      answer = { outcome: "unavailable", reason: error.message };
-    } else {
-      await settle(); // an apparent error of this program may result from a lost device
-      throw error;
-    }
-  }
-  await settle();
+  const answer = await engine.run(request);
   shaders?.built();
   return answer;
-}
-
-/** Wait until the device has done all its work; end if it was lost. */
-async function settle() {
-  await runtime.devices?.settle();
-  if (runtime.devices?.lost) die(`the device was lost: ${runtime.devices.lost}`);
 }
 
 /** End as a crashing runtime does, since this process cannot continue: the next case gets a new one. */
@@ -165,26 +102,4 @@ function die(message) {
   console.error(message.trim().split("\n")[0]); // without a stack: the last line is quoted
   kill(pid, "SIGABRT"); // not abort(), which prints a stack of Node's own
   for (;;); // until the signal arrives
-}
-
-function device({ info }) {
-  return [info.vendor, info.architecture, info.device, info.description].filter(Boolean).join(", ");
-}
-
-/** Properties that may explain why two adapters differ. */
-function facts({ info, features, limits }) {
-  const names = Object.keys(Object.getPrototypeOf(limits)).sort(); // a class of getters
-  return {
-    "adapter vendor": info.vendor,
-    "adapter architecture": info.architecture,
-    "adapter device": info.device,
-    "adapter description": info.description,
-    subgroups: `${info.subgroupMinSize} to ${info.subgroupMaxSize}`,
-    features: [...features].sort().join(" "),
-    limits: names.map((name) => `${name}=${limits[name]}`).join(" "),
-  };
-}
-
-function sentence(text) {
-  return text[0].toUpperCase() + text.slice(1);
 }

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { NoAdapter, adapterWord, checkAdapter, findAdapter, softwareDriver } from "../../../runners/onnxruntime_web/adapter.mjs";
+import { findAdapter, softwareDriver } from "../../../runners/onnxruntime_web/adapter.mjs";
+import { NoAdapter, adapterWord, checkAdapter } from "../../../runners/onnxruntime_web/adapter_facts.mjs";
 
 const SWIFTSHADER = { vendor: "google", architecture: "swiftshader", device: "", description: "SwiftShader Device" };
 const H200 = { vendor: "nvidia", architecture: "hopper", device: "", description: "NVIDIA H200" };

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { installDawn } from "../../../runners/onnxruntime_web/device.mjs";
+import { installDawn, watchDevices } from "../../../runners/onnxruntime_web/device.mjs";
 
 /** A Dawn of which every part notes what it is given. */
 function fakeDawn() {
@@ -40,7 +40,8 @@ function fakeDawn() {
 
 const { dawn, written } = fakeDawn();
 const shaders = [];
-const devices = installDawn(dawn, "the gpu", (text) => shaders.push(text));
+installDawn(dawn, "the gpu");
+const devices = watchDevices((text) => shaders.push(text));
 
 test("onnxruntime-web finds the gpu where a browser has it", () => {
   assert.equal(navigator.gpu, "the gpu");
