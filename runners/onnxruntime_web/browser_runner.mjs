@@ -55,10 +55,11 @@ const answers = new Answers(Number(options.answers));
 const secret = randomUUID();
 const folders = { runner: fileURLToPath(new URL(".", import.meta.url)), modules: join(options.modules, "node_modules") };
 const profile = mkdtempSync(join(tmpdir(), "gqa-browser-"));
-// Removes the profile however this process ends.
-const remover = 'read -r _; until rm -rf -- "$1"; do sleep 1; done';
+// Removes the profile however this process ends. The browser's last processes may still write.
+const remover = 'read -r _; for _ in 1 2 3 4; do rm -rf -- "$1"; sleep 1; done';
 spawn("/bin/sh", ["-c", remover, "sh", profile], { detached: true, stdio: ["pipe", "ignore", "ignore"] }).unref();
 
+let description = null; // a promise of the answer, once it was asked for
 let browser = null;
 let events = null; // the answer to the page's request for events; null until it is there
 let answered = null; // { resolve, reject } of the request in progress
@@ -69,7 +70,7 @@ const server = createServer((request, response) => {
 });
 
 try {
-  await serve(stdin, answers, { describe: () => describe().catch(without), run });
+  await serve(stdin, answers, { describe: () => (description ??= describe().catch(without)), run });
 } catch (error) {
   fail(`browser_runner.mjs: ${ownFault(error)}`);
 }

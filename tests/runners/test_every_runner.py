@@ -72,6 +72,11 @@ KINDS = {
         ("--ep", "wasm", "--modules", "WEB"),
         *("onnxruntime-web", CPU, TRACTS),
     ),
+    "wasm in Chromium": Kind(
+        "onnxruntime_web/launch.py",
+        ("--ep", "wasm", "--modules", "WEB", "--browser", "chromium"),
+        *("onnxruntime-web", CPU, TRACTS),
+    ),
     "node": Kind(
         "onnxruntime_web/launch.py",
         ("--ep", "node", "--modules", "NODE"),
@@ -80,7 +85,14 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="module", params=KINDS)
+#: The start of a browser takes seconds.
+PUSHED = "wasm in Chromium"
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(n, marks=pytest.mark.push) if n == PUSHED else n for n in KINDS],
+)
 def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[request.param]
 
@@ -252,7 +264,7 @@ BROKEN: dict[str, Callable[[bytes], bytes | None]] = {
 def test_broken_bundle(start: Start, kind: Kind, tmp_path: Path, name: str, damage: str) -> None:
     """An unreadable bundle ends it with 1."""
     if {"WEB", "NODE"} & {*kind.arguments} and damage != "missing":
-        pytest.skip("in Node, a package reads the files")
+        pytest.skip("a package of JavaScript reads the files")
     [files] = bundle(tmp_path, one_node("Identity", 1, 1), {"x": np.ones(2, np.float32)})
     content = BROKEN[damage]((tmp_path / name).read_bytes())
     (tmp_path / name).unlink()

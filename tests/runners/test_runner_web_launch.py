@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import sys
 from pathlib import Path
@@ -65,6 +66,32 @@ def test_runs_in_node(start: Start, node: Path, folder: Path, ep: str, adapter: 
     if command.exists():  # the same process, so that its signal is the runtime's
         assert b"fake_node" in command.read_bytes()
     assert runner.end() == 0
+
+
+@pytest.mark.parametrize("named", ["chromium", "PATH"])
+def test_runs_in_a_browser(start: Start, node: Path, folder: Path, named: str) -> None:
+    """Node only serves the page; the browser has its own Dawn."""
+    shutil.rmtree(folder / "node_modules" / "webgpu")
+    browser = fake_program(node.parent, "chromium-browser")
+    word = str(browser) if named == "PATH" else named
+    runner = start("--ep", "webgpu", "--modules", folder, "--browser", word)
+    told = json.loads(runner.ask(cmd="describe")["versions"]["arguments"])
+    assert Path(told[0]).resolve() == RUNNERS / "onnxruntime_web/browser_runner.mjs"
+    assert told[told.index("--browser") + 1] == str(browser)
+
+
+@pytest.mark.parametrize(
+    ("browser", "reason", "fix"),
+    [
+        ("chromium", "Chromium is not installed.", "apt-get install chromium"),
+        ("/no/chrome", "/no/chrome is no program that can be run.", None),
+    ],
+)
+def test_without_the_browser(
+    start: Start, node: Path, folder: Path, browser: str, reason: str, fix: str | None
+) -> None:
+    answer = start("--ep", "wasm", "--modules", folder, "--browser", browser).ask(cmd="describe")
+    assert answer == {"outcome": "unavailable", "reason": reason, "fix": fix}
 
 
 def test_a_script_that_starts_node_is_passed_over(

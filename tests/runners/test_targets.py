@@ -118,6 +118,18 @@ def test_an_option_with_two_values_gives_two_targets(tmp_path: Path) -> None:
         target_for("cpu", OptionValues(ort_python=["a/python", "b/python"]))
 
 
+def test_a_browser_is_in_the_name_and_changes_no_expectations() -> None:
+    [node] = targets_for(["webgpu"])
+    [browser] = targets_for(["webgpu"], OptionValues(browser="chromium", adapter="swiftshader"))
+    assert (node.base, browser.base) == ("webgpu", "webgpu-chromium")
+    assert browser.expectations == node.expectations
+    again = ("--adapter", "swiftshader", "--browser", "chromium")
+    assert browser.arguments == ("--ep", "webgpu", *again)
+    assert browser.command.argv[-2:] == again[-2:]
+    [named] = targets_for(["wasm"], OptionValues(browser="/opt/chrome", name="mine"))
+    assert (named.base, named.command.argv[-1]) == ("mine", "/opt/chrome")
+
+
 def test_one_version_in_two_environments_gives_two_columns(desk: Desk, gqa: Gqa) -> None:
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     python = desk.folder / "python"
