@@ -36,7 +36,7 @@ const FLAGS = [
   "--disable-quic",
   "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ];
-const OWN_FOLDERS = ["HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"]; // where it leaves files, too
+const OWN_FOLDERS = ["HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "TMPDIR"]; // where it leaves files, too
 const TYPES = { ".html": "text/html", ".mjs": "text/javascript", ".js": "text/javascript", ".wasm": "application/wasm" };
 
 const { values: options } = parseArgs({
@@ -54,10 +54,11 @@ const { values: options } = parseArgs({
 const answers = new Answers(Number(options.answers));
 const secret = randomUUID();
 const folders = { runner: fileURLToPath(new URL(".", import.meta.url)), modules: join(options.modules, "node_modules") };
-const profile = mkdtempSync(join(tmpdir(), "gqa-browser-"));
-// Removes the profile however this process ends. The browser's last processes may still write.
-const remover = 'read -r _; for _ in 1 2 3 4; do rm -rf -- "$1"; sleep 1; done';
-spawn("/bin/sh", ["-c", remover, "sh", profile], { detached: true, stdio: ["pipe", "ignore", "ignore"] }).unref();
+const profile = mkdtempSync(join(tmpdir(), "gqa-")); // short, as the browser's socket is in it
+// However this process ends, this shell ends the browser and removes what it wrote; its last processes may still write.
+const script = 'read -r browser && read -r _; kill -9 $browser; for _ in 1 2 3 4; do rm -rf -- "$1"; sleep 1; done';
+const remover = spawn("/bin/sh", ["-c", script, "sh", profile], { detached: true, stdio: ["pipe", "ignore", "ignore"] });
+remover.unref();
 
 let description = null; // a promise of the answer, once it was asked for
 let browser = null;
@@ -102,16 +103,23 @@ async function describe() {
     env: { ...env, ...Object.fromEntries(OWN_FOLDERS.map((name) => [name, profile])) },
     stdio: ["ignore", "ignore", "pipe"],
   });
+  remover.stdin.write(`${browser.pid}\n`);
   const said = text(browser.stderr);
   const starts = new Promise((done) => (answered = { resolve: done }));
   browser.on("error", ({ message }) => answered?.resolve({ ended: message }));
-  browser.on("exit", async () => answered?.resolve({ ended: (await said).trim().split("\n").at(-1) }));
+  browser.on("exit", async () => answered?.resolve({ ended: cause(await said) }));
   const { ended } = await starts;
   if (ended !== undefined) {
-    return { outcome: "unavailable", reason: `${options.browser} does not start: ${ended}.`, fix: null };
+    return { outcome: "unavailable", reason: `${options.browser} does not start: ${ended.replace(/\.$/, "")}.`, fix: null };
   }
   browser.removeAllListeners("exit").on("exit", () => die("the browser ended"));
   return ask({ cmd: "describe" });
+}
+
+/** The line of the browser's output that says why it ended: the fatal one, or else the last one. */
+function cause(output) {
+  const lines = output.trim().split("\n");
+  return lines.find((line) => line.includes(":FATAL:")) ?? lines.at(-1);
 }
 
 /** The answer if a package cannot be loaded; any other error is thrown again. */
