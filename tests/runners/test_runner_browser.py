@@ -58,6 +58,7 @@ def described(runner: Runner) -> Runner:
 def test_it_describes_the_browser_and_its_adapter(chromium: Runner) -> None:
     answer = chromium.ask(cmd="describe")
     assert (answer["adapter"], answer["lacks"]) == ("swiftshader", {"float16": None})
+    assert answer["device"] == f"{answer['versions']['browser']}, google, swiftshader"
     assert answer["versions"]["browser"].startswith("Chromium ")
     assert "float16" not in answer["dtypes"]
 

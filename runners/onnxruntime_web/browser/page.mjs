@@ -41,8 +41,10 @@ async function describe() {
   const ort = await import(entry);
   engine = new Engine({ ort, protobuf, listen, target, devices, die });
   const { fullVersionList } = await navigator.userAgentData.getHighEntropyValues(["fullVersionList"]);
-  const { brand, version: release } = fullVersionList.find(({ brand }) => brand === "Chromium");
-  return engine.describe({ version, wanted: adapter, lacks, versions: { browser: `${brand} ${release}` }, processor });
+  const { version: release } = fullVersionList.find(({ brand }) => brand === "Chromium");
+  const browser = `Chromium ${release}`;
+  const answer = await engine.describe({ version, wanted: adapter, lacks, versions: { browser }, processor });
+  return answer.device ? { ...answer, device: `${browser}, ${answer.device}` } : answer;
 }
 
 async function run(request) {
