@@ -63,7 +63,7 @@ remover.unref();
 let description = null; // a promise of the answer, once it was asked for
 let browser = null;
 let events = null; // the answer to the page's request for events; null until it is there
-let answered = null; // { resolve, reject } of the request in progress
+let answered = null; // takes the answer to the request in progress
 let out = null; // the folder of its outputs
 
 const server = createServer((request, response) => {
@@ -80,6 +80,7 @@ if (browser) {
   await once(browser, "close"); // its processes are gone, so nothing is written any more
 }
 rmSync(profile, { recursive: true, force: true });
+remover.kill();
 exit(0);
 
 /** The answer to describe; starts the browser. */
@@ -105,9 +106,9 @@ async function describe() {
   });
   remover.stdin.write(`${browser.pid}\n`);
   const said = text(browser.stderr);
-  const starts = new Promise((done) => (answered = { resolve: done }));
-  browser.on("error", ({ message }) => answered?.resolve({ ended: message }));
-  browser.on("exit", async () => answered?.resolve({ ended: cause(await said) }));
+  const starts = new Promise((resolve) => (answered = resolve));
+  browser.on("error", ({ message }) => answered({ ended: message }));
+  browser.on("exit", async () => answered({ ended: cause(await said) }));
   const { ended } = await starts;
   if (ended !== undefined) {
     return { outcome: "unavailable", reason: `${options.browser} does not start: ${ended.replace(/\.$/, "")}.`, fix: null };
@@ -138,7 +139,7 @@ function run(request) {
 /** What the page answers to a request. */
 function ask(request) {
   events.write(`data: ${JSON.stringify(request)}\n\n`);
-  return new Promise((resolve, reject) => (answered = { resolve, reject }));
+  return new Promise((resolve) => (answered = resolve));
 }
 
 /** Respond to a request of the page. */
@@ -149,7 +150,7 @@ async function respond(request, response) {
   } else if (what === "requests") {
     response.writeHead(200, { "Content-Type": "text/event-stream" }).flushHeaders();
     events = response.on("close", () => die("the page crashed"));
-    answered.resolve({});
+    answered({});
   } else if (request.method === "GET") {
     const file = createReadStream(join(folders[what], ...rest));
     response.setHeader("Content-Type", TYPES[extname(request.url.split("?")[0])] ?? "application/octet-stream");
@@ -161,7 +162,7 @@ async function respond(request, response) {
     response.end();
     if (what === "log") console.error((await text(request)).trimEnd());
     else if (what === "compiling") answers.compiling();
-    else if (what === "answer") answered.resolve(await json(request));
+    else if (what === "answer") answered(await json(request));
     else if (what === "died") die(await json(request));
     else fail(`browser_runner.mjs: ${await json(request)}`);
   }
