@@ -59,7 +59,9 @@ _CUDA_SWITCHES: Final = (
 _REPORT_KERNELS: Final = {"ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO": "1"}
 
 #: The templates of stand-alone programs, in ``reports/programs``.
-Template = Literal["exec.py", "onnxruntime.py", "onnxruntime_web.mjs", "tract.py", "tract_wheel.py"]
+Template = Literal[
+    "exec.py", "onnxruntime.py", "onnxruntime_web.mjs", "openvino.py", "tract.py", "tract_wheel.py"
+]
 
 
 class TargetError(ValueError):
@@ -316,6 +318,12 @@ TRACT_PYTHON: Final = TargetOption(
     "Python interpreter whose tract package is tested; default: this one; repeat.",
     _interpreter,
 )
+OPENVINO_PYTHON: Final = TargetOption(
+    "--openvino-python",
+    "PYTHON",
+    "Python interpreter whose openvino package is tested; default: this one; repeat.",
+    _interpreter,
+)
 ONNXRUNTIME_WEB: Final = TargetOption(
     "--onnxruntime-web",
     "FOLDER|VERSION",
@@ -369,6 +377,9 @@ _TRACT_PACKAGE: Final = replace(
     series=3,
     installed_as="tract-wheel",
 )
+_OPENVINO: Final = replace(
+    _ONNXRUNTIME, name="openvino", option=OPENVINO_PYTHON, oldest="2025.1.0"
+)
 _ONNXRUNTIME_WEB: Final = Package("npm", "onnxruntime-web", ONNXRUNTIME_WEB, oldest="1.25.0")
 _ONNXRUNTIME_NODE: Final = Package("npm", "onnxruntime-node", ONNXRUNTIME_NODE, oldest="1.20.0")
 
@@ -384,6 +395,7 @@ _WEB_SCRIPT: Final = StandaloneProgram(
     options="webgpu",
     shared_buffer=True,
 )
+_OPENVINO_SCRIPT: Final = StandaloneProgram("openvino.py", "openvino==VERSION", threads=0)
 _ORT_RUNNER: Final = "onnxruntime/runner.py"
 _CPU_PROVIDER: Final = "CPUExecutionProvider"
 _WEB_NEEDS: Final = "Node.js 20 or later and the npm package onnxruntime-web (gqa setup webgpu)"
@@ -448,6 +460,16 @@ _TRACT_CLI: Final = TargetEntry(  # with its optimiser
     package=_TRACT,
     script=_TRACT_SCRIPT,
 )
+_OPENVINO_CPU: Final = TargetEntry(  # with the threads that it chooses itself
+    name="openvino",
+    runner="openvino/openvino_runner.py",
+    options=(OPENVINO_PYTHON,),
+    target_class="cpu",
+    needs="the Python package openvino, 2025.1 or later",
+    extra="openvino",
+    package=_OPENVINO,
+    script=_OPENVINO_SCRIPT,
+)
 _WEBGPU: Final = TargetEntry(  # ONNX Runtime's own WebGPU kernels
     name="webgpu",
     runner="onnxruntime_web/launch.py",
@@ -504,6 +526,14 @@ TARGETS: tuple[TargetEntry, ...] = (
         package=_TRACT_PACKAGE,
         kernel_variant_of="tract",
         script=StandaloneProgram("tract_wheel.py", "tract==VERSION"),
+    ),
+    _OPENVINO_CPU,
+    replace(
+        _OPENVINO_CPU,
+        name="openvino-1thread",
+        arguments=("--threads", "1"),
+        kernel_variant_of="openvino",
+        script=replace(_OPENVINO_SCRIPT, threads=1),
     ),
     _WEBGPU,
     replace(  # the older WebGPU kernels, in JavaScript

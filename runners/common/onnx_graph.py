@@ -2,7 +2,8 @@
 
 tract's Python binding drops them: it gives each output of a node with several outputs the node's
 name, and in a simplified graph outputs have the names of other nodes. Its command line names files
-by these names, and may leave one out. Standard library only.
+by these names, and may leave one out. OpenVINO gives an output every name that its tensor has.
+Standard library only.
 """
 
 from __future__ import annotations
