@@ -377,9 +377,7 @@ _TRACT_PACKAGE: Final = replace(
     series=3,
     installed_as="tract-wheel",
 )
-_OPENVINO: Final = replace(
-    _ONNXRUNTIME, name="openvino", option=OPENVINO_PYTHON, oldest="2025.1.0"
-)
+_OPENVINO: Final = replace(_ONNXRUNTIME, name="openvino", option=OPENVINO_PYTHON, oldest="2025.1.0")
 _ONNXRUNTIME_WEB: Final = Package("npm", "onnxruntime-web", ONNXRUNTIME_WEB, oldest="1.25.0")
 _ONNXRUNTIME_NODE: Final = Package("npm", "onnxruntime-node", ONNXRUNTIME_NODE, oldest="1.20.0")
 

@@ -55,24 +55,20 @@ def load() -> Any:
     try:
         openvino: Any = importlib.import_module("openvino")
         version = version_of(openvino)
+        if is_older(version, OLDEST):
+            oldest = ".".join(map(str, OLDEST))
+            reason = f"openvino {version} is too old: this runner needs {oldest} or later."
+            raise Unavailable(reason, pip("install", KNOWN_GOOD))
         openvino.Core().get_property("CPU", "FULL_DEVICE_NAME")
-    except ModuleNotFoundError as error:
-        if error.name == "openvino":
+    except Unavailable:
+        raise
+    except Exception as error:  # a broken wheel can raise anything
+        if isinstance(error, ModuleNotFoundError) and error.name == "openvino":
             reason = f"The package openvino is not installed in {sys.executable}."
             raise Unavailable(reason, pip("install", KNOWN_GOOD)) from error
-        raise Unavailable(broken(error), again) from error
-    except Exception as error:  # a broken wheel can raise anything
-        raise Unavailable(broken(error), again) from error
-    if is_older(version, OLDEST):
-        oldest = ".".join(map(str, OLDEST))
-        reason = f"openvino {version} is too old: this runner needs {oldest} or later."
-        raise Unavailable(reason, pip("install", KNOWN_GOOD))
+        reason = f"openvino does not start in {sys.executable}: {first_line(error)}"
+        raise Unavailable(reason, again) from error
     return openvino
-
-
-def broken(error: Exception) -> str:
-    """Why the package cannot be used although it is installed."""
-    return f"openvino does not start in {sys.executable}: {first_line(error)}"
 
 
 def version_of(openvino: Any) -> str:

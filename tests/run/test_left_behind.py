@@ -79,7 +79,10 @@ def away(tmp_path: Path) -> Away:
 
 @pytest.mark.parametrize(
     "target",
-    ["cpu", "cpu-noflash", "tract-wheel", "tract", "wasm", "node", "webgpu", "webgpu-jsep"],
+    [
+        *("cpu", "cpu-noflash", "tract-wheel", "tract", "openvino"),
+        *("wasm", "node", "webgpu", "webgpu-jsep"),
+    ],
 )
 def test_a_run_leaves_nothing_but_what_is_named(away: Away, target: str) -> None:
     away.run("-m", "conformance", "run", "smoke", "-k", "float32 and packed", "--ep", target)

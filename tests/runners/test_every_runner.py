@@ -50,10 +50,12 @@ class Kind(NamedTuple):
     program: str
     arguments: tuple[str, ...]
     runtime: str
-    provider: str
+    provider: str | None
     dtypes: str
     features: tuple[str, ...] = ("keep",)
     tolerance: tuple[float, float] = (1e-6, 2e-3)  # of float32 and of float16
+    threads: int | str = 1
+    int64: type = np.int64  # the integers that it computes with in place of int64
 
 
 KINDS = {
@@ -66,6 +68,11 @@ KINDS = {
     "tract": Kind("tract/cli.py", ("--tract", "TRACT"), "tract", "cpu", TRACTS),
     "tract-plain": Kind(
         "tract/cli.py", ("--tract", "TRACT", "--plain"), "tract", "unoptimized", TRACTS
+    ),
+    "openvino": Kind(
+        *("openvino/openvino_runner.py", (), "openvino", None, FLOAT8),
+        threads="default",
+        int64=np.int32,
     ),
     "wasm": Kind(
         "onnxruntime_web/launch.py",
@@ -135,7 +142,7 @@ def test_it_describes_its_runtime_and_ends_with_its_input(start: Start, kind: Ki
     assert sorted(answer["dtypes"]) == sorted(kind.dtypes.split())
     assert answer["features"] == [*kind.features]
     assert re.search(r", \d+ cores?$", answer["device"])
-    assert (answer["threads"], answer.get("adapter")) == (1, None)
+    assert (answer["threads"], answer.get("adapter")) == (kind.threads, None)
     assert answer["versions"]
     assert runner.end() == 0
     assert runner.stderr() == ""
@@ -149,6 +156,8 @@ def test_bits_of_every_dtype_and_shape_stay(runner: Runner, kind: Kind, tmp_path
         for shape in [(), (0, 3), (2, 300)]:
             raw = np.random.RandomState(1).bytes(int(np.prod(shape)) * item.itemsize)
             array = np.frombuffer(raw, item).reshape(shape)
+            if word == "int64":
+                array = array.astype(kind.int64).astype(np.int64)
             folder = tmp_path / "x".join(map(str, (word, *shape)))
             folder.mkdir()
             [files] = bundle(folder, one_node("Identity", data_type, len(shape)), {"x": array})
@@ -191,7 +200,7 @@ def test_ran_has_correct_numbers(
     content, arrays = gqa_model(oh.np_dtype_to_tensor_dtype(np.dtype(dtype))), call(dtype)
     [files] = bundle(tmp_path, content, arrays)
     answer = runner.run(tmp_path, step(dict(reversed(files.items()))))  # they are fed by name
-    assert (answer["outcome"], answer["placement"]) == ("ran", kind.provider)
+    assert (answer["outcome"], answer.get("placement")) == ("ran", kind.provider)
     assert answer["ms"]["load"] > 0
     assert answer["ms"]["run"] > 0
     for repeat, ([files], [got]) in enumerate(zip(answer["runs"], answer["arrays"], strict=True)):
@@ -283,6 +292,7 @@ PACKAGES = {
     "cpu": ("onnxruntime", "onnxruntime/runner.py", ("--ep", "cpu")),
     "cuda": ("onnxruntime", "onnxruntime/runner.py", ("--ep", "cuda")),
     "tract": ("tract", "tract/wheel.py", ()),
+    "openvino": ("openvino", "openvino/openvino_runner.py", ()),
 }
 
 

@@ -409,6 +409,7 @@ _COMMANDS: Final = {
     "exec.py": (_PIP, f"{_RUN} RUNNER"),
     "onnxruntime.py": (f"{_PIP} NEEDS", _RUN),
     "onnxruntime_web.mjs": (_PIP, "npm install NEEDS", "PYTHON=env/bin/python node repro.mjs"),
+    "openvino.py": (f"{_PIP} NEEDS", _RUN),
     "tract.py": (_PIP, "cargo install NEEDS --locked --root .", f"TRACT=bin/tract {_RUN}"),
     "tract_wheel.py": (f"{_PIP} NEEDS", _RUN),
 }
