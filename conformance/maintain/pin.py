@@ -47,6 +47,7 @@ class PinnedPlace:
 _CPU: Final = ("onnxruntime",)
 _CUDA: Final = ("onnxruntime-gpu",)
 _TRACT: Final = ("tract-cli", "tract")
+_OPENVINO: Final = ("openvino",)
 _WEB: Final = ("onnxruntime-web",)
 _NODE: Final = ("onnxruntime-node",)
 _TOOLS: Final = "conformance/targets/tools.py"
@@ -62,6 +63,8 @@ PLACES: Final = (
     PinnedPlace(_TRACT, _TOOLS, 'TRACT_VERSION: Final = "{}"'),
     PinnedPlace(_TRACT, "pyproject.toml", 'tract = ["tract=={}"]'),
     PinnedPlace(_TRACT, "runners/tract/wheel_availability.py", 'KNOWN_GOOD = "tract=={}"'),
+    PinnedPlace(_OPENVINO, "pyproject.toml", 'openvino = ["openvino=={}"]'),
+    PinnedPlace(_OPENVINO, "runners/openvino/openvino_runner.py", 'KNOWN_GOOD = "openvino=={}"'),
     PinnedPlace(_WEB, _TOOLS, 'ONNXRUNTIME_WEB_VERSION: Final = "{}"'),
     PinnedPlace(_WEB, f"runners/onnxruntime_web/{_MANIFEST}", '"onnxruntime-web": "{}"'),
     PinnedPlace(_WEB, f"runners/onnxruntime_web/{_LOCK}", '"onnxruntime-web": "{}"'),

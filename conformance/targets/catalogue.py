@@ -377,7 +377,7 @@ _TRACT_PACKAGE: Final = replace(
     series=3,
     installed_as="tract-wheel",
 )
-_OPENVINO: Final = replace(_ONNXRUNTIME, name="openvino", option=OPENVINO_PYTHON, oldest="2025.1.0")
+_OPENVINO: Final = replace(_ONNXRUNTIME, name="openvino", option=OPENVINO_PYTHON, oldest="2026.0.0")
 _ONNXRUNTIME_WEB: Final = Package("npm", "onnxruntime-web", ONNXRUNTIME_WEB, oldest="1.25.0")
 _ONNXRUNTIME_NODE: Final = Package("npm", "onnxruntime-node", ONNXRUNTIME_NODE, oldest="1.20.0")
 
@@ -458,12 +458,12 @@ _TRACT_CLI: Final = TargetEntry(  # with its optimiser
     package=_TRACT,
     script=_TRACT_SCRIPT,
 )
-_OPENVINO_CPU: Final = TargetEntry(  # with the threads that it chooses itself
+_OPENVINO_CPU: Final = TargetEntry(  # with the number of threads that it chooses
     name="openvino",
     runner="openvino/openvino_runner.py",
     options=(OPENVINO_PYTHON,),
     target_class="cpu",
-    needs="the Python package openvino, 2025.1 or later",
+    needs="the Python package openvino, 2026.0 or later",
     extra="openvino",
     package=_OPENVINO,
     script=_OPENVINO_SCRIPT,
@@ -526,13 +526,6 @@ TARGETS: tuple[TargetEntry, ...] = (
         script=StandaloneProgram("tract_wheel.py", "tract==VERSION"),
     ),
     _OPENVINO_CPU,
-    replace(
-        _OPENVINO_CPU,
-        name="openvino-1thread",
-        arguments=("--threads", "1"),
-        kernel_variant_of="openvino",
-        script=replace(_OPENVINO_SCRIPT, threads=1),
-    ),
     _WEBGPU,
     replace(  # the older WebGPU kernels, in JavaScript
         _WEBGPU,

@@ -1,7 +1,7 @@
 """Run cases on OpenVINO's processor plugin: ``PYTHON openvino_runner.py [--threads N]``.
 
 Requests come on standard input, answers go to standard output; the protocol is in
-``runners/README.md``. This program runs in any interpreter with the package ``openvino`` of 2025.1
+``runners/README.md``. This program runs in any interpreter with the package ``openvino`` of 2026.0
 or later: it needs the standard library, that package and NumPy, which the package needs.
 """
 
@@ -22,7 +22,7 @@ from availability import Unavailable, first_line, is_older, pip, processor_name
 from openvino_execution import TYPES, Rejected, Runtime, run_case
 from serving import serve
 
-OLDEST = (2025, 1)
+OLDEST = (2026, 0)
 KNOWN_GOOD = "openvino==2026.4.1"
 
 #: Where the processor computes in bfloat16, the plugin does so with models in float32 by default.
