@@ -135,7 +135,7 @@ class DescribedAnswer(_Message):
     """The runtime's name, such as onnxruntime or tract."""
     version: Version
     name: Annotated[str, Field(pattern=NAME, max_length=MAX_LENGTH)] | None = None
-    """What results call a target that was started by its path (`exec:`), such as openvino; not
+    """What results call a target that was started by its path (`exec:`), such as nxrt; not
     the name of a target of this suite."""
     execution_provider: ProtocolName | None
     """Where nodes are requested to run; null if the runtime has no execution providers. If not

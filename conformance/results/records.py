@@ -185,7 +185,7 @@ class TargetDescription(_Part):
     adapter: Name | None = None
     """One word for the adapter, if results may differ by it: `lavapipe`."""
     name: Name | None = None
-    """The runner's own name, if it has one: `openvino`."""
+    """The runner's own name, if it has one: `nxrt`."""
     threads: int | Literal["default"] | None = None
     """The number of threads of the runtime; `default`: it chooses itself."""
     dtypes: Several[Name] = ()

@@ -15,27 +15,12 @@ from availability import Unavailable
 from onnx_graph import output_names
 from tensor_file import BadFile, Tensor, first_rows, read_tensor
 
-#: A TensorProto.DataType, OpenVINO's name for it, and the name in describe if an input of the
-#: operator may have it.
-TYPES: Final = (
-    (1, "f32", "float32"),
-    (10, "f16", "float16"),
-    (16, "bf16", "bfloat16"),
-    (3, "i8", "int8"),
-    (2, "u8", "uint8"),
-    (17, "f8e4m3", "float8e4m3fn"),
-    (6, "i32", "int32"),
-    (7, "i64", "int64"),
-    (4, "u16", None),
-    (5, "i16", None),
-    (9, "boolean", None),
-    (11, "f64", None),
-    (12, "u32", None),
-    (13, "u64", None),
-    (19, "f8e5m2", None),
-)
-WORDS: Final = {data_type: word for data_type, word, _ in TYPES}
-DATA_TYPES: Final = {word: data_type for data_type, word, _ in TYPES}
+#: TensorProto.DataType → OpenVINO's name for it.
+WORDS: Final = {
+    1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 9: "boolean", 10: "f16",
+    11: "f64", 12: "u32", 13: "u64", 16: "bf16", 17: "f8e4m3", 19: "f8e5m2",
+}  # fmt: skip
+DATA_TYPES: Final = {word: data_type for data_type, word in WORDS.items()}
 
 
 class Rejected(Exception):

@@ -19,11 +19,14 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from availability import Unavailable, first_line, is_older, pip, processor_name
-from openvino_execution import TYPES, Rejected, Runtime, run_case
+from openvino_execution import Rejected, Runtime, run_case
 from serving import serve
 
 OLDEST = (2026, 0)
 KNOWN_GOOD = "openvino==2026.4.1"
+
+#: The types that an input of the operator may have; cases find out which of them are supported.
+DTYPES = ["float32", "float16", "bfloat16", "int8", "uint8", "float8e4m3fn", "int32", "int64"]
 
 #: Where the processor computes in bfloat16, the plugin does so with models in float32 by default.
 PRECISION = "f32"
@@ -32,13 +35,8 @@ PRECISION = "f32"
 def main() -> int:
     """Answer requests until there are none; return the exit status."""
     parser = argparse.ArgumentParser(description="Run cases on OpenVINO (runners/README.md).")
-    parser.add_argument(
-        "--threads",
-        type=int,
-        default=0,
-        metavar="N",
-        help="the number of threads that OpenVINO computes with; default: its own choice",
-    )
+    threads = "the number of threads that OpenVINO computes with; default: its own choice"
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help=threads)
     arguments = parser.parse_args()
     return serve(lambda: Target(arguments.threads))
 
@@ -51,13 +49,11 @@ def load() -> Any:
     # Importing openvino tells Google Analytics, and stores an identifier of the user, if this
     # package is there (docs/findings/openvino-telemetry.md). OpenVINO does without it.
     sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
-    again = pip("install", "--force-reinstall", KNOWN_GOOD)
     try:
         openvino: Any = importlib.import_module("openvino")
         version = version_of(openvino)
         if is_older(version, OLDEST):
-            oldest = ".".join(map(str, OLDEST))
-            reason = f"openvino {version} is too old: this runner needs {oldest} or later."
+            reason = f"openvino {version} is too old: this runner needs 2026.0 or later."
             raise Unavailable(reason, pip("install", KNOWN_GOOD))
         openvino.Core().get_property("CPU", "FULL_DEVICE_NAME")
     except Unavailable:
@@ -67,7 +63,7 @@ def load() -> Any:
             reason = f"The package openvino is not installed in {sys.executable}."
             raise Unavailable(reason, pip("install", KNOWN_GOOD)) from error
         reason = f"openvino does not start in {sys.executable}: {first_line(error)}"
-        raise Unavailable(reason, again) from error
+        raise Unavailable(reason, pip("install", "--force-reinstall", KNOWN_GOOD)) from error
     return openvino
 
 
@@ -107,7 +103,7 @@ class Target:
             "version": version_of(openvino),
             "execution_provider": None,
             "device": processor_name(),
-            "dtypes": [dtype for _, _, dtype in TYPES if dtype],
+            "dtypes": DTYPES,
             "features": ["keep"],
             "threads": self.threads or "default",
             "versions": {

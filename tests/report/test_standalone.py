@@ -130,6 +130,7 @@ def test_float8_and_bfloat16_are_rounded_as_the_suite_rounds_them() -> None:
 #: verdict may differ, and the program must print that one as well.
 CPU = TABLES["cpu"]
 TRACT = TABLES["tract"]
+OPENVINO = TABLES["openvino"]
 WEB = TABLES["web"]
 LOOP = "loop/window[dtype=float16]"
 SHARED_ON_GPU = "decoding/static[dtype=float32,shared_buffer=true]"
@@ -149,6 +150,8 @@ RUNS = [
     *slow("tract-plain", *TRACT, LOOP),
     *[("tract-wheel", each) for each in (TRACT[0], TRACT[-1])],
     *slow("tract-wheel", *TRACT[1:-1], LOOP),
+    *[("openvino", each) for each in OPENVINO[:2]],
+    *slow("openvino", *OPENVINO[2:]),
     *[("wasm", each) for each in (WEB[1], WEB[-1])],
     *slow("wasm", *WEB),
     *[("node", each) for each in (CPU[0], CPU[-1])],
@@ -272,6 +275,7 @@ def commands(text: str) -> list[str]:
     [
         *itertools.product(["cpu", "exec"], CPU[:2]),
         *itertools.product(["tract", "tract-wheel"], TRACT[:2]),
+        *itertools.product(["openvino"], OPENVINO[:2]),
         *itertools.product(["wasm", "node", "webgpu", "webgpu-jsep"], WEB[:2]),
     ],
 )

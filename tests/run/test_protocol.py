@@ -138,7 +138,7 @@ def test_schemas_agree_with_the_models() -> None:
     assert not request.is_valid({"id": 1})
     assert not request.is_valid({**json.loads(to_line(RUN)), "out": "relative"})
     on_adapter = {**DESCRIBED, "adapter": "lavapipe"}
-    named = {**DESCRIBED, "name": "openvino", "threads": 4}
+    named = {**DESCRIBED, "name": "nxrt", "threads": 4}
     described = (DESCRIBED, on_adapter, named, with_operator())
     for good in (*described, RAN, REJECTED, UNAVAILABLE, COMPILING):
         answer.validate(good)

@@ -4,7 +4,7 @@ import miniature
 
 
 def describe(request):
-    miniature.describe_itself(request, name="openvino", version="2026.4.1", threads="default")
+    miniature.describe_itself(request, name="nxrt", version="2026.4.1", threads="default")
 
 
 miniature.serve(describe=describe)
