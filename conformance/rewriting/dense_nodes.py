@@ -404,19 +404,19 @@ def attended(
     then the bias is added. A query that the bias hides every key from has an output of 0.
     """
     query, key, value = (_stored(each, call, write) for each in (query, key, value))
-    heads, queries, size = (write.size(query, axis) for axis in (1, 2, 3))
-    kv_heads, total = write.size(key, 1), write.size(key, 2)
-    group = write.node("Div", heads, kv_heads)
-    grouped = write.node("Reshape", query, write.shape(0, kv_heads, group, queries, size))
-    one = write.constant([2])
-    turned = write.node("Unsqueeze", write.node("Transpose", key, perm=[0, 1, 3, 2]), one)
-    scores = write.node("MatMul", grouped, turned)
+    queries, size, total = write.size(query, 2), write.size(query, 3), write.size(key, 2)
+    heads = attributes.get("num_heads") or write.size(query, 1)
+    # The queries of all heads that share a key follow each other.
+    in_groups = _rows_of_heads(attributes.get("kv_num_heads") or write.size(key, 1), write)
+    in_heads = _rows_of_heads(heads, write)
+    grouped = write.node("Reshape", query, in_groups)
+    scores = write.node("MatMul", grouped, write.node("Transpose", key, perm=[0, 1, 3, 2]))
     if scale := float(attributes.get("scale", 0.0)):
         scores = write.node("Mul", scores, write.number(scale))
     else:
         root = write.node("Sqrt", write.node("Cast", size, to=TensorProto.FLOAT))
         scores = write.node("Div", scores, root)
-    scores = write.node("Reshape", scores, write.shape(0, heads, queries, total))
+    scores = write.node("Reshape", scores, in_heads)
     scores = _stored(scores, call, write)
     cap = abs(float(attributes.get("softcap", 0.0)))
     if 0 < cap < _NO_CAP:
@@ -443,10 +443,16 @@ def attended(
         if masks.bias:
             nothing = write.node("Equal", write.over_last_axis("ReduceMax", scores), hidden)
             shares = write.node("Where", nothing, write.number(0.0), shares)
-    parts = write.node("Reshape", shares, write.shape(0, kv_heads, group, queries, total))
-    output = write.node("MatMul", parts, write.node("Unsqueeze", value, one))
-    shape = write.shape(0, heads, queries, write.size(value, 3))
-    return write.node("Reshape", output, shape), scores, shares
+    output = write.node("MatMul", write.node("Reshape", shares, in_groups), value)
+    return write.node("Reshape", output, in_heads), scores, shares
+
+
+def _rows_of_heads(heads: int | str, write: NodeWriter) -> str:
+    """The shape that gives a value of rank 4 so many heads, for Reshape."""
+    if isinstance(heads, int):
+        return write.constant([0, heads, -1, 0])
+    copied = write.constant([0])
+    return write.node("Concat", copied, heads, write.constant([-1]), copied, axis=0)
 
 
 def _visible(masks: Masks, queries: str, total: str, write: NodeWriter) -> str:

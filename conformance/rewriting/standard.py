@@ -44,8 +44,9 @@ class StandardModel:
 def standard_model(model: onnx.ModelProto) -> StandardModel:
     """The model with standard operators in place of its GroupQueryAttention.
 
-    Names, weights, inputs and outputs stay. Local functions are inlined if one of them has such a
-    node. External data may be missing. ``model`` is not changed.
+    Names, weights, inputs and outputs stay, but for the names of sizes of outputs. Local functions
+    are inlined if one of them has such a node. External data may be missing. ``model`` is not
+    changed.
 
     Raises CannotRewrite: functions cannot be inlined, or the operator set is too old.
     """
@@ -66,10 +67,24 @@ def standard_model(model: onnx.ModelProto) -> StandardModel:
         types_in(standard), NodeWriter(opset, unused_prefix(standard, "gqa/"))
     )
     rewriting.rewrite(standard.graph)
+    _forget_sizes(standard.graph)
     standard.graph.initializer.extend(rewriting.write.constants.values())
     if not any(node.domain == DOMAIN for node in nodes_in(standard.graph)):
         put(standard.opset_import, [o for o in standard.opset_import if o.domain != DOMAIN])
     return StandardModel(standard, tuple(rewriting.rewritten), tuple(rewriting.left))
+
+
+def _forget_sizes(graph: GraphProto) -> None:
+    """Leave out what the graph says of sizes beyond its inputs, apart from numbers in outputs.
+
+    Exporters say things that do not fit, and tract, which is told the sizes of inputs, refuses to
+    unify them with names.
+    """
+    del graph.value_info[:]
+    for value in graph.output:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.HasField("dim_param"):
+                dim.Clear()
 
 
 class _NodeReplacement:

@@ -169,12 +169,19 @@ class _StandardForm:
         self._put("output", self._stored(side_by_side(output, write)))
         if "output_qk" in self.outputs:
             chosen = after if self.attributes.get("qk_output") == 2 else before
-            scores = write.slice(chosen, 3, 0, places.total)
-            self._put("output_qk", self._stored(scores))
+            self._put("output_qk", self._stored(self._first(chosen, 3, places.total)))
 
     def _put(self, name: str, value: str) -> None:
         if name in self.outputs:
             self.write.node("Identity", value, output=self.outputs[name])
+
+    def _first(self, value: str, axis: int, number: str) -> str:
+        """The first elements of an axis, whose ``number``, int64 [1], does not follow from shapes.
+
+        tract cannot slice to such a number.
+        """
+        write = self.write
+        return write.node("Gather", value, write.steps(write.constant([0]), number), axis=axis)
 
     def _as_float(self, value: str) -> str:
         if self.dtype == "float32":
@@ -273,8 +280,8 @@ class _StandardForm:
     ) -> str:
         """Write a present, and return all keys or values in float32 [B, K, rows, D].
 
-        The rows are those of the present; with a sliding-window cache those of the past, and then
-        the new ones.
+        Its rows are those of the present, behind which others may be that no query sees; with a
+        sliding-window cache those of the past, and then the new ones.
         """
         write, past = self.write, self.inputs.get(f"past_{side}", "")
         is_float = side == "key" and self._moves_keys()
@@ -291,10 +298,11 @@ class _StandardForm:
             if not past:
                 raise ValueError("it has neither new keys nor a past")
             stored = past
+            self._put(f"present_{side}", stored)
         else:
             stored = self._with_new_rows(past, new, places)
-        if layout is None:
-            self._put(f"present_{side}", stored)
+            rows = write.node("Max", write.size(past, 2), places.total) if past else ""
+            self._put(f"present_{side}", self._first(stored, 2, rows) if rows else stored)
         if scale is not None:
             return decoded(stored, scale, size, write)
         return self._as_float(stored)
@@ -330,9 +338,10 @@ class _StandardForm:
         return write.node("Pad", value, write.node("Concat", *pads, axis=0), *filter(None, [fill]))
 
     def _with_new_rows(self, past: str, new: str, places: _Places) -> str:
-        """The past with as many rows as the present, and the new rows at their places.
+        """The past, and behind it as many rows as are new; the new rows are at their places.
 
-        The rows behind those of a past that grows are the new ones, too, until they are written.
+        The number of rows follows from shapes alone, as tract needs it. A present, whose number
+        does not, is cut from them.
         """
         write = self.write
         buffer = write.node("Concat", past, new, axis=2) if past else new
@@ -340,9 +349,6 @@ class _StandardForm:
             lacking = write.node("Sub", places.total, write.size(buffer, 2))
             lacking = write.node("Max", lacking, write.constant([0]))
             buffer = self._padded(buffer, 2, lacking)
-        if past:
-            rows = write.node("Max", write.size(past, 2), places.total)
-            buffer = write.slice(buffer, 2, 0, rows)
         return write.node("ScatterND", buffer, self._index(new, places.keys), new)
 
     def _index(self, like: str, rows: str) -> str:

@@ -57,6 +57,28 @@ def test_names_inputs_outputs_and_weights_stay() -> None:
     assert any(map(is_attention, model.graph.node))  # the model itself is as it was
 
 
+def test_sizes_have_no_names_but_in_inputs() -> None:
+    """tract refuses names that it would have to unify with the numbers that it is told."""
+    model = model_of("smoke/decode[dtype=float32]")
+    dims = model.graph.output[1].type.tensor_type.shape.dim
+    dims[0].dim_value, dims[2].dim_param = 2, "total_sequence_length"
+    model.graph.value_info.append(model.graph.output[1])
+    made = rewritten(model).model.graph
+    dims = made.output[1].type.tensor_type.shape.dim
+    assert (dims[0].dim_value, dims[2].WhichOneof("value")) == (2, None)
+    assert list(made.input) == list(model.graph.input)
+    assert not made.value_info
+
+
+@pytest.mark.parametrize("theme", ["smoke", pytest.param("shared_kv", marks=pytest.mark.push)])
+def test_tract_takes_the_form(gqa: Gqa, theme: str) -> None:
+    """No shape follows from a value but those of presents."""
+    pytest.importorskip("tract")
+    done = gqa("run", theme, "--ep", "standard:tract-wheel", "-k", "float32")
+    assert done.status == 0, done.out
+    assert "refused" not in done.out.partition("unexpected")[0]
+
+
 def test_a_node_in_a_branch_is_rewritten_there() -> None:
     model = model_of("smoke/decode[dtype=float32]")
     graph = model.graph
