@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.cli.check_json import document
 from conformance.cli.check_pins import ModelPins, failures_of_model, is_of_model
+from conformance.cli.check_way_round import WayRound, WaysRound
 from conformance.cli.common import Status, write_file
 from conformance.cli.terminal import RunSummary
 from conformance.expectations.expect import pinned_text
@@ -76,6 +77,8 @@ class CheckRun:
         self.answers: dict[str, list[ModelAnswer]] = {}
         self.better: list[ResultRecord] = []
         self.near: dict[tuple[str, str], Similar | None] = {}
+        self._ways_round = WaysRound(program, prompts, self.required)
+        self.way_round = WayRound()
 
     def run_model(self, ready: DescribedTarget) -> None:
         """Run the model on a target."""
@@ -85,6 +88,8 @@ class CheckRun:
         self.seen[ready.name] = (
             ModelRun(unseen=lacks) if lacks else run_model(self.program, ready, self.prompts)
         )
+        if self._ways_round.fails(self.seen[ready.name]):
+            self._ways_round.run_model(ready)  # while the results of prompts are known
         if self.prompts is not None and len(self.seen) == self._number:
             self.prompts.close()  # the processes that run cases would have its memory, too
 
@@ -119,7 +124,10 @@ class CheckRun:
             if (record.case, record.target) not in bad
         ]
         targets = self.targets.values()
+        if not summary.interrupted:
+            self.way_round = self._ways_round.conclude(self.answers, targets, self.cases)
         table = table_of(self.subject, self.answers, targets, self._similar, self.required)
+        table = replace(table, way_round=self.way_round.sentence)
         return self._with_what_was_tried(table)
 
     @cached_property
@@ -260,7 +268,14 @@ class CheckRun:
     def json(self, table: ModelTable, status: int) -> str:
         """The answers for programs."""
         tried = {"complete": self.complete, "most_tokens": self.most_tokens}
-        return document(self.subject, table, self.answers, self.targets.values(), status, tried)
+        return document(
+            self.subject,
+            table,
+            self.answers,
+            self.targets.values(),
+            status,
+            {**tried, "in_standard_operators": asdict(self.way_round)},
+        )
 
     def _answers(self, summary: RunSummary) -> dict[str, list[ModelAnswer]]:
         """The answers of each target, by its name, in the order of the groups."""

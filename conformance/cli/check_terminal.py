@@ -22,6 +22,8 @@ def print_answers(terminal: Terminal, summary: RunSummary, table: ModelTable) ->
         terminal.line(f"Note: {note}")
     for _, sentence in table.sentences:
         terminal.line(sentence)
+    if table.way_round:
+        terminal.line(table.way_round)
     if table.ways:
         terminal.line(table.ways)
     terminal.out.print()

@@ -169,15 +169,19 @@ class Session:
             runner.kill()
 
     def close(self, at_once: bool = False) -> None:
-        """End the process, ``at_once`` or with time to exit by itself; remove all files."""
+        """End the process, ``at_once`` or with time to exit by itself; remove all files.
+
+        The next job starts a process anew.
+        """
         try:
             if not at_once and self._runner is not None:
                 self._runner.end()
         finally:
             with undisturbed():  # or something would be left
                 self.renew()
-                if self._folder is not None:
-                    self._folder.remove()
+                folder, self._folder = self._folder, None
+                if folder is not None:
+                    folder.remove()
 
     def _launch(self) -> None:
         """Start a process, which must describe itself as earlier ones. Raises `RunnerFailed`."""

@@ -110,7 +110,8 @@ class ModelTable:
     ``targets`` has the names of the columns: of a target, or of several releases with the same
     answers. ``sentences`` say for each target whether it runs the whole model right, and have the
     worst verdict. ``notes`` are warnings, and ``faults`` name nodes that were not checked. ``ways``
-    says in which ways the model was called.
+    says in which ways the model was called, and ``way_round`` what targets that do not run it right
+    do with it in standard operators.
     """
 
     heading: str
@@ -121,3 +122,4 @@ class ModelTable:
     causes: tuple[ModelCause, ...]
     faults: tuple[str, ...]
     ways: str = ""
+    way_round: str = ""

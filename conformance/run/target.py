@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 from conformance.base.array_types import NUMPY
 from conformance.base.findings import SOFTWARE_ADAPTERS
@@ -20,6 +21,9 @@ from conformance.operator.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
 from conformance.results.records import TargetDescription, TargetRecord, UncalledParts
 from conformance.targets.catalogue import ADAPTERS
 from conformance.targets.registry import Target, name_fault
+
+#: Why a model in standard operators is not called with one buffer: it writes before it has read.
+CANNOT_SHARE: Final = "in standard operators, past and present cannot share a buffer"
 
 
 @dataclass(frozen=True)
@@ -214,7 +218,7 @@ class DescribedTarget:
         shares = case.call.shared_buffer or case.relation == "shared_buffer"
         if self.target.in_standard_operators:
             if shares or case.steps[0].buffers:
-                return "in standard operators, past and present cannot share a buffer"
+                return CANNOT_SHARE
             if case.contract.demands == "rejects":
                 return "standard operators do not know that a call must be refused"
         if shares and "shared_buffer" not in self.described.features:

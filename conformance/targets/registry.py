@@ -52,7 +52,7 @@ class Target:
       ``number`` counts the targets of the same ``ep`` in a run, from 1.
     - ``release`` is the release to which it is pinned, as in ``cpu@1.25.1``; ``missing`` says why
       that could not be installed, first in a line that is a sentence.
-    - ``in_standard_operators``: it gets the model of a call without the operator.
+    - ``in_standard_operators``: it gets models without the operator.
     """
 
     entry: TargetEntry
@@ -193,7 +193,7 @@ def _check_taken(programs: OptionValues, targets: Sequence[Target]) -> None:
 
 def _targets(ep: str, programs: OptionValues) -> list[Target]:
     if ep.startswith(STANDARD) and not is_by_path(ep.removeprefix(STANDARD)):
-        return [_in_standard_operators(of) for of in _targets(ep.removeprefix(STANDARD), programs)]
+        return [in_standard_operators(of) for of in _targets(ep.removeprefix(STANDARD), programs)]
     if ep.startswith(EXEC):
         return [_any_program(ep)]
     if ep == PLUGIN:
@@ -235,7 +235,7 @@ def _of_release(entry: TargetEntry, release: str | None, programs: OptionValues)
     ]
 
 
-def _in_standard_operators(target: Target) -> Target:
+def in_standard_operators(target: Target) -> Target:
     """The same target, which gets models without the operator; no provider has a say in it."""
     name = f"{STANDARD}{target.ep}"
     entry = replace(

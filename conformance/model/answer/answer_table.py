@@ -43,7 +43,6 @@ from conformance.report.model_table import (
 from conformance.results.causes import symptom
 from conformance.results.faults import fault_text
 from conformance.results.records import BeyondBudget, ResultRecord
-from conformance.results.verdicts import Drawn
 from conformance.results.wrong_outputs import is_beyond
 from conformance.rewriting.dense_nodes import is_rewritten
 from conformance.run.target import DescribedTarget
@@ -73,7 +72,10 @@ def table_of(
     causes = [*_causes(answers, series, similar), *_of_model(answers, series)]
     wholes = [whole_of(groups), *groups]
     sentences = [
-        (_worst(some[-1].answers, required), headline(some, required, len(subject.faults)))
+        (
+            DRAWN[worst_kind(some[-1].answers, required)],
+            headline(some, required, len(subject.faults)),
+        )
         for some in by_series
     ]
     return ModelTable(
@@ -161,14 +163,14 @@ def _reason(group: Group, record: ResultRecord) -> str:
     return record.reason
 
 
-def _worst(answers: Sequence[ModelAnswer], required: Collection[str]) -> Drawn:
+def worst_kind(answers: Sequence[ModelAnswer], required: Collection[str]) -> AnswerKind:
     """The worst outcome in a use that is required."""
     order = list(DRAWN)
     whole, *groups = answers
     kinds = [one.of(use).kind for one in groups for use in required if one.of(use).parts]
     kinds += [part.kind for part in whole.parts if part.use in required]
     kinds += ["untried"] if whole.unseen or not kinds else []
-    return DRAWN[min(kinds, key=order.index)]
+    return min(kinds, key=order.index)
 
 
 def _cell(target: DescribedTarget, one: ModelAnswer, but: str) -> ModelCell:

@@ -23,11 +23,16 @@ from conformance.model.config.configuration import Configuration
 from conformance.model.run.blame import ResultCause, cause_of
 from conformance.model.run.comparison import BY_LENGTH, compared, tolerance_of
 from conformance.model.run.dense_prompts import DensePrompts, NotComputed
+from conformance.model.run.in_standard import (
+    content_in_standard_operators,
+    program_in_standard_operators,
+)
 from conformance.model.run.model_calls import NamedArrays, Stopped, run_calls, run_sequence
 from conformance.model.run.pipeline import PipelineProgram, PipelinePrompts, pipeline_program
 from conformance.model.run.short_messages import short
 from conformance.report.model_table import AnswerKind
-from conformance.run.target import DescribedTarget
+from conformance.rewriting.dense import CannotRewrite
+from conformance.run.target import CANNOT_SHARE, DescribedTarget
 
 #: ONNX Runtime takes weights as inputs; others want constants.
 _TAKES_WEIGHTS: Final = ("onnxruntime", "onnxruntime-node", "onnxruntime-web")
@@ -134,13 +139,30 @@ def _content(model: ReadModel) -> bytes | None:
     return None
 
 
+def in_standard_operators(model: ModelProgram) -> ModelProgram:
+    """The model in standard operators. Raises :class:`CannotRewrite`."""
+    program = model.program and program_in_standard_operators(model.program)
+    only_load = model.only_load and content_in_standard_operators(model.only_load)
+    ways = [
+        replace(way, lacks=lambda _: CANNOT_SHARE) if way.name == "shared" else way
+        for way in model.ways
+    ]
+    return replace(model, program=program, only_load=only_load, ways=ways)
+
+
 def run_model(
     model: ModelProgram, ready: DescribedTarget, prompts: DensePrompts | None
 ) -> ModelRun:
-    """Load the model on the target, and call it in each way."""
+    """Load the model on the target, and call it in each way; in standard operators if it gets
+    those."""
     described = ready.reported or ready.described
     if described is None:
         return ModelRun(unseen="the target is not available")
+    if ready.target.in_standard_operators:
+        try:
+            model = in_standard_operators(model)
+        except CannotRewrite as error:
+            return ModelRun(unseen=str(error))
     with Session(ready.target.command, described=described) as session:
         try:
             return _seen(model, described.runtime, session, prompts)

@@ -1,0 +1,85 @@
+"""``gqa check`` in standard operators: where a model is not right, or as a target."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from as_user import Done, Gqa, has_onnxruntime
+from attention_models import Layer, decoder, saved
+
+from conformance.base.paths import data_path
+
+pytestmark = has_onnxruntime
+
+#: An attribute with which ONNX Runtime refuses to load a model.
+UNKNOWN = {"windw": 8}
+FEW = ("--lengths", "3,12")
+
+
+def checked(gqa: Gqa, model: Path, *arguments: str) -> tuple[Done, Mapping[str, Any]]:
+    """The command's answer, and what its JSON says of standard operators."""
+    file = model.parent / "answers.json"
+    done = gqa("check", str(model), "--json", str(file), *arguments or FEW)
+    told = json.loads(file.read_text())
+    schema = json.loads((data_path("reports") / "check.schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(told)
+    return done, told["in_standard_operators"]
+
+
+def test_a_model_that_is_refused_is_right_in_standard_operators(gqa: Gqa, tmp_path: Path) -> None:
+    """The sentence is beside the headline, which stays, in the terminal and in the report."""
+    report = tmp_path / "report.html"
+    model = saved(decoder(Layer(attributes=UNKNOWN), Layer(borrows=0)), tmp_path)
+    done, told = checked(gqa, model, *FEW, "--html", str(report))
+    assert done.status == 1
+    lines = done.out.splitlines()
+    headline = next(at for at, line in enumerate(lines) if "refuses to load the model." in line)
+    told_next = lines[headline + 1]
+    assert told_next.startswith("In standard operators (gqa rewrite): cpu@")
+    assert told_next.endswith(" runs the model right.")
+    assert told["sentence"] == told_next
+    assert list(told["kinds"].values()) == ["right"]
+    assert "runs the model right." in report.read_text(encoding="utf-8")
+
+
+def test_nothing_is_tried_where_the_model_is_right(gqa: Gqa, tmp_path: Path) -> None:
+    done, told = checked(gqa, saved(decoder(Layer()), tmp_path))
+    assert (done.status, told) == (0, {"sentence": "", "kinds": {}})
+    assert "standard operators" not in done.out
+
+
+def test_a_node_without_such_a_form_is_named(gqa: Gqa, tmp_path: Path) -> None:
+    layer = Layer(attributes={"sliding_window_cache": 1})
+    done, told = checked(gqa, saved(decoder(Layer(), layer), tmp_path))
+    assert told["sentence"] in done.out
+    assert told["sentence"] == (
+        "In standard operators (gqa rewrite): /model/layers.1/attn/GroupQueryAttention cannot be"
+        " written in standard operators: its sliding-window cache has no window, or no buffer."
+    )
+
+
+@pytest.mark.push
+def test_calls_that_are_wrong_alone_are_made_again(gqa: Gqa, tmp_path: Path) -> None:
+    """tract runs the model right in one chat, and batches of its node wrong."""
+    pytest.importorskip("tract")
+    (tmp_path / "tokenizer_config.json").write_text('{"padding_side": "right"}')
+    exported = data_path("cases") / "exported" / "graphs" / "gemma3_reported_in_tract.onnx"
+    model = Path(shutil.copy(exported, tmp_path))
+    done, told = checked(gqa, model, "--ep", "tract-wheel", "--ways", "chat")
+    assert "in batches padded at the right silently wrong" in done.out
+    assert list(told["kinds"].values()) == ["right"]
+
+
+def test_a_target_in_standard_operators_gets_the_model_in_them(gqa: Gqa, tmp_path: Path) -> None:
+    model = saved(decoder(Layer(attributes=UNKNOWN)), tmp_path)
+    done, told = checked(gqa, model, *FEW, "--ep", "standard:cpu", "--ways", "chat,shared")
+    assert done.status == 0, done.out
+    assert "runs the model right." in done.out
+    assert "in standard operators, past and present cannot share a buffer" in done.out
+    assert told["kinds"] == {}
