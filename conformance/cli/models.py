@@ -34,7 +34,7 @@ from conformance.report.model_pages import (
     load_models,
 )
 from conformance.report.model_query import matching
-from conformance.report.model_table import USES
+from conformance.report.model_table import USES, WORDS
 from conformance.results.timeline import OR_EARLIER
 from conformance.results.verdicts import LOOKS
 
@@ -119,6 +119,22 @@ def _draw_causes(console: Console, rows: Sequence[RecordedModel], runtimes: Sequ
     if others:
         more = f"; {len(others) - 1} more" if len(others) > 1 else ""
         _line(console, f"Other uses differ: {next(iter(others))}{more}.")
+    if rewritten := "; ".join(_in_standard_operators(rows, runtimes)):
+        _line(console, f"In standard operators (gqa rewrite): {rewritten}.")
+
+
+def _in_standard_operators(rows: Sequence[RecordedModel], runtimes: Sequence[str]) -> Iterator[str]:
+    """``right on tract-wheel 0.23.9``: each answer to the rewritten exports, with the runtimes."""
+    found: dict[str, dict[str, int]] = {}
+    for name, on in ((name, on) for row in rows for name, on in row.runtimes.items()):
+        if name in runtimes and (kind := on.in_standard_operators):
+            where = found.setdefault(WORDS[kind], {})
+            place = f"{name} {on.newest}"
+            where[place] = where.get(place, 0) + 1
+    several = len(rows) > 1
+    for words, where in found.items():
+        told = (f"{at} ({plural(n, 'export')})" if several else at for at, n in where.items())
+        yield f"{words} on {listed([*told])}"
 
 
 def _exports(rows: Sequence[RecordedModel]) -> str:
@@ -144,6 +160,7 @@ def _document(
             name: {
                 "uses": {use: asdict(row.runtimes[name].cell(use)) for use in USES},
                 "causes": [asdict(cause) for cause in row.runtimes[name].causes],
+                "in_standard_operators": row.runtimes[name].in_standard_operators,
             }
             for name in runtimes
             if name in row.runtimes
@@ -180,6 +197,8 @@ def _draw_row(console: Console, row: RecordedModel, runtimes: Sequence[str]) -> 
             console.print(f"  {name}, one chat: {answers}", soft_wrap=True, highlight=False)
         for line in _causes(row, name):
             console.print(line, soft_wrap=True, highlight=False, markup=False)
+    for told in _in_standard_operators([row], runtimes):
+        _line(console, f"  in standard operators (gqa rewrite): {told}")
     graph = f"cases/exported/graphs/{row.graph}.onnx"
     command = shlex.join(["gqa", "check", graph, *_targets_of(runtimes, row)])
     console.print(f"  see for yourself: {command}\n", soft_wrap=True, highlight=False, markup=False)

@@ -127,19 +127,27 @@ def check(name: str, options: Sequence[str], jobs: int) -> dict[str, Any]:
 
 
 def on_runtimes(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The answers of a document by runtime: those of each release, and the causes."""
+    """The answers of a document by runtime: those of each release, the causes, and the answers in
+    standard operators."""
     runtimes: dict[str, dict[str, Any]] = {}
+    rewritten: dict[str, dict[str, str]] = {}
     for target in document["targets"]:
         adapter = f"+{target['adapter']}" if target["adapter"] else ""
         uses = {use: one for use in USES if (one := _in_use(document["rows"], target["name"], use))}
         if uses:
-            runtimes.setdefault(f"{target['base']}{adapter}", {})[target["version"]] = uses
+            name = f"{target['base']}{adapter}"
+            runtimes.setdefault(name, {})[target["version"]] = uses
+            if kind := document["in_standard_operators"]["kinds"].get(target["name"]):
+                rewritten.setdefault(name, {})[target["version"]] = kind
     causes = [{key: cause[key] for key in _CAUSE if cause.get(key)} for cause in document["causes"]]
     for cause in causes:  # whether only software GPUs have it follows from the finding
         if cause["verdict"] == "software":
             cause["verdict"] = "wrong"
             cause["what"] = cause["what"].replace(WORDS["software"], WORDS["wrong"])
-    return {name: {"answers": answers, "causes": causes} for name, answers in runtimes.items()}
+    return {
+        name: {"answers": answers, "causes": causes, "rewritten": rewritten.get(name, {})}
+        for name, answers in runtimes.items()
+    }
 
 
 _CAUSE: Final = ("where", "verdict", "what", "said", "example", "why", "link")
@@ -192,13 +200,18 @@ def _in_use(rows: Sequence[Mapping[str, Any]], target: str, use: str) -> dict[st
 def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """The old answers of a runtime, replaced or extended by new ones.
 
-    The causes are the new ones, and old ones with other messages.
+    The causes are the new ones, and old ones with other messages. The answer in standard operators
+    is kept of the newest release only.
     """
     answers = {**old.get("answers", {}), **new["answers"]}
     causes = [*new["causes"]]
     messages = {cause["said"] for cause in causes}
     causes += [cause for cause in old.get("causes", ()) if cause["said"] not in messages]
-    return {"answers": {v: answers[v] for v in sorted(answers, key=release_key)}, "causes": causes}
+    ordered = {v: answers[v] for v in sorted(answers, key=release_key)}
+    made = {**old.get("rewritten", {}), **new.get("rewritten", {})}
+    rewritten = {v: made[v] for v in [*ordered][-1:] if v in made}
+    there = {"rewritten": rewritten} if rewritten else {}
+    return {"answers": ordered, "causes": causes, **there}
 
 
 def text(rows: Iterable[Mapping[str, Any]], software: Iterable[str]) -> str:

@@ -117,12 +117,14 @@ class OnRuntime:
     """The answers of a runtime, ``name``, for a model.
 
     ``answers`` has them by release, the oldest first, and by use. ``causes`` begins with those in
-    the newest release.
+    the newest release. If this one does not run the model right, ``rewritten`` has its answer to
+    the model in standard operators, by release.
     """
 
     answers: Mapping[str, Mapping[str, UseAnswer]]
     causes: Sequence[RecordedCause] = ()
     name: str = ""
+    rewritten: Mapping[str, AnswerKind] = field(default_factory=dict)
 
     def cell(self, use: str) -> AnswerCell:
         """The cell of one use."""
@@ -187,6 +189,11 @@ class OnRuntime:
         first = self.cell(USES[0])
         cells = ((use, self.cell(use)) for use in USES[1:])
         return [(use, cell) for use, cell in cells if cell.verdict not in (first.verdict, "skip")]
+
+    @property
+    def in_standard_operators(self) -> AnswerKind | None:
+        """The answer of the newest release to the rewritten model; None if it is not known."""
+        return self.rewritten.get(self.newest) if self.answers else None
 
     @property
     def newest(self) -> str:
@@ -350,7 +357,8 @@ def _on_runtime(name: str, those: Mapping[str, Any]) -> OnRuntime:
         for cause in causes
     ]
     newest = [*answers][-1]
-    return OnRuntime(answers, sorted(causes, key=lambda cause: not cause.is_of(newest)), name)
+    causes.sort(key=lambda cause: not cause.is_of(newest))
+    return OnRuntime(answers, causes, name, those.get("rewritten", {}))
 
 
 def slug(name: str) -> str:

@@ -109,7 +109,8 @@ def document(*rows: dict[str, Any]) -> dict[str, Any]:
     """A document of ``gqa check`` on one release."""
     target = {"name": "cpu@1.20", "base": "cpu", "version": "1.20", "adapter": None}
     about = {"layers": [0, 1], "whole": False}
-    return {"targets": [target], "rows": [about | one for one in rows], "causes": []}
+    nothing = {"causes": [], "in_standard_operators": {"kinds": {}}}
+    return {"targets": [target], "rows": [about | one for one in rows], **nothing}
 
 
 def test_the_worst_layer_is_recorded_and_the_model_itself_only_if_it_alone_fails() -> None:
@@ -140,6 +141,16 @@ def test_a_new_release_is_added_to_those_recorded_before() -> None:
     both = merged(old, {"answers": {"1.11": {}, "1.10": {"x": 1}}, "causes": []})
     assert [*both["answers"].items()] == [("1.9", {}), ("1.10", {"x": 1}), ("1.11", {})]
     assert both["causes"] == [cause]
+
+
+def test_the_answer_in_standard_operators_is_that_of_the_newest_release() -> None:
+    rewritten = {"in_standard_operators": {"kinds": {"cpu@1.20": "right"}}}
+    bad = answered("cpu@1.20", **{CHAT: [part("refused", "for prompts", "no")]})
+    made = on_runtimes(document(bad) | rewritten)["cpu"]
+    assert made["rewritten"] == {"1.20": "right"}
+    older = merged({"answers": {"1.19": {}}, "causes": [], "rewritten": {"1.19": "wrong"}}, made)
+    assert older["rewritten"] == {"1.20": "right"}
+    assert "rewritten" not in merged(older, {"answers": {"1.21": {}}, "causes": []})
 
 
 @pytest.fixture

@@ -76,6 +76,40 @@ def test_calls_that_are_wrong_alone_are_made_again(gqa: Gqa, tmp_path: Path) -> 
     assert list(told["kinds"].values()) == ["right"]
 
 
+#: Exported models; those with heads as published take longer.
+EXPORTED = (
+    *("llama3_tiny_genai_cpu", "gpt_oss_tiny_genai_cpu", "gemma4_tiny_mobius_cpu"),
+    *(
+        pytest.param(name, marks=pytest.mark.push)
+        for name in (
+            *("llama3_genai_cpu", "phi4_genai_cpu_int4", "phi4_mobius_cpu"),
+            *("gpt_oss_genai_cpu", "gemma4_e2b_mobius_cpu"),
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_an_exported_model_is_right_in_standard_operators(gqa: Gqa, name: str) -> None:
+    graph = data_path("cases") / "exported" / "graphs" / f"{name}.onnx"
+    few = ("--ways", "chat,chunks,right", "--lengths", "3")
+    done = gqa("check", str(graph), "--ep", "standard:cpu", *few)
+    assert done.status == 0, done.out
+    assert "standard:cpu@" in done.out
+    assert " runs the model right" in done.out
+
+
+@pytest.mark.push
+def test_tract_runs_an_exported_model_in_standard_operators(gqa: Gqa) -> None:
+    """It refuses the packed query of the model as it is written."""
+    pytest.importorskip("tract")
+    graph = data_path("cases") / "exported" / "graphs" / "llama3_tiny_genai_cpu.onnx"
+    done = gqa("check", str(graph), "--ep", "tract-wheel", "--ways", "chat", "--lengths", "3")
+    assert ": refuses to load the model." in done.out
+    assert "In standard operators (gqa rewrite): tract-wheel@" in done.out
+    assert " runs the model right." in done.out
+
+
 def test_a_target_in_standard_operators_gets_the_model_in_them(gqa: Gqa, tmp_path: Path) -> None:
     model = saved(decoder(Layer(attributes=UNKNOWN)), tmp_path)
     done, told = checked(gqa, model, *FEW, "--ep", "standard:cpu", "--ways", "chat,shared")
