@@ -393,7 +393,6 @@ _WEB_SCRIPT: Final = StandaloneProgram(
     options="webgpu",
     shared_buffer=True,
 )
-_OPENVINO_SCRIPT: Final = StandaloneProgram("openvino.py", "openvino==VERSION", threads=0)
 _ORT_RUNNER: Final = "onnxruntime/runner.py"
 _CPU_PROVIDER: Final = "CPUExecutionProvider"
 _WEB_NEEDS: Final = "Node.js 20 or later and the npm package onnxruntime-web (gqa setup webgpu)"
@@ -458,16 +457,6 @@ _TRACT_CLI: Final = TargetEntry(  # with its optimiser
     package=_TRACT,
     script=_TRACT_SCRIPT,
 )
-_OPENVINO_CPU: Final = TargetEntry(  # with the number of threads that it chooses
-    name="openvino",
-    runner="openvino/openvino_runner.py",
-    options=(OPENVINO_PYTHON,),
-    target_class="cpu",
-    needs="the Python package openvino, 2026.0 or later",
-    extra="openvino",
-    package=_OPENVINO,
-    script=_OPENVINO_SCRIPT,
-)
 _WEBGPU: Final = TargetEntry(  # ONNX Runtime's own WebGPU kernels
     name="webgpu",
     runner="onnxruntime_web/launch.py",
@@ -525,7 +514,16 @@ TARGETS: tuple[TargetEntry, ...] = (
         kernel_variant_of="tract",
         script=StandaloneProgram("tract_wheel.py", "tract==VERSION"),
     ),
-    _OPENVINO_CPU,
+    TargetEntry(  # with the number of threads that it chooses
+        name="openvino",
+        runner="openvino/openvino_runner.py",
+        options=(OPENVINO_PYTHON,),
+        target_class="cpu",
+        needs="the Python package openvino, 2026.0 or later",
+        extra="openvino",
+        package=_OPENVINO,
+        script=StandaloneProgram("openvino.py", "openvino==VERSION", threads=0),
+    ),
     _WEBGPU,
     replace(  # the older WebGPU kernels, in JavaScript
         _WEBGPU,
