@@ -103,11 +103,17 @@ def _in_standard_operators(call: Call) -> str | None:
     """Why a call is no graph whose nodes can all be written in standard operators."""
     import onnx  # takes long to import
 
+    from conformance.rewriting.dense import CannotRewrite
     from conformance.rewriting.standard import standard_model
 
     if not isinstance(call, GraphCall):
         return "the call must have a graph"
-    left = standard_model(onnx.load_model_from_string(call.content)).left
+    if call.shared_buffer:
+        return "shared_buffer must be off: standard operators write before all has been read"
+    try:
+        left = standard_model(onnx.load_model_from_string(call.content)).left
+    except CannotRewrite as error:
+        return f"the graph has no such form: {error}".rstrip(".")
     return f"its node {left[0][0]} has no such form: {left[0][1]}" if left else None
 
 

@@ -77,7 +77,7 @@ class CheckRun:
         self.answers: dict[str, list[ModelAnswer]] = {}
         self.better: list[ResultRecord] = []
         self.near: dict[tuple[str, str], Similar | None] = {}
-        self._ways_round = WaysRound(program, prompts, self.required)
+        self._ways_round = WaysRound(program, prompts, self.required, len(subject.faults))
         self.way_round = WayRound()
 
     def run_model(self, ready: DescribedTarget) -> None:

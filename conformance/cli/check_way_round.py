@@ -45,17 +45,23 @@ class WayRound:
 class WaysRound:
     """A model in standard operators, of which the targets make the ``required`` uses.
 
-    The model itself is called anew, and of the calls of single nodes that are not right, the first
-    and the last of each kind.
+    The model itself is called anew, and of the calls of single nodes the first and the last of each
+    kind, since the model is compared with one whose nodes are written by the same code. ``faults``
+    is the number of nodes that cannot be checked.
     """
 
     def __init__(
-        self, program: ModelProgram, prompts: DensePrompts | None, required: Collection[str]
+        self,
+        program: ModelProgram,
+        prompts: DensePrompts | None,
+        required: Collection[str],
+        faults: int,
     ) -> None:
         ways = [way for way in program.ways if way.use in required]
         self._program = replace(program, ways=ways)
         self._prompts = prompts
         self._required = required
+        self._faults = faults
         self._runs: dict[str, ModelRun] = {}
 
     def run_model(self, ready: DescribedTarget) -> None:
@@ -90,6 +96,8 @@ class WaysRound:
         made = {name: settled[f"{STANDARD}{name}"] for name in found}
         told = [self._sentence(made, series) for series in series_of(wanted)]
         kinds = {name: worst_kind(each, self._required) for name, each in made.items()}
+        if self._faults:  # nobody knows whether these nodes are right
+            kinds = {name: kind for name, kind in kinds.items() if kind != "right"}
         return WayRound(f"{_BEGINNING}: {' '.join(told)}", kinds)
 
     def _is_bad(self, answers: Answers, ready: DescribedTarget) -> bool:
@@ -115,14 +123,14 @@ class WaysRound:
 
     def _again(self, one: ModelAnswer) -> Iterator[tuple[str, NodeCall]]:
         """The calls of a group to make once more, by case."""
-        for part in one.bad:
-            if part.use in self._required:
+        for part in one.parts:
+            if part.use in self._required and part.results:
                 for call, record in (part.results[0], part.results[-1]):
                     yield record.case, call
 
     def _sentence(self, answers: Answers, series: Sequence[DescribedTarget]) -> str:
         columns = columns_of(answers, series)
-        text = headline(columns, self._required, 0)
+        text = headline(columns, self._required, self._faults)
         whole = columns[-1].answers[0]
         message = next((part.message for part in whole.bad if part.message), "")
         return f"{text.removesuffix('.')} ({message.rstrip('.')})." if message else text

@@ -130,13 +130,15 @@ class Score:
 def in_words(score: Score) -> list[tuple[str, str]]:
     """What became of the calls and of how many, the worst first: ``("refused", "10 of 132")``.
 
-    Empty if no call was tried. ``("right", "all 132")`` if all are right.
+    Empty if no call was tried. ``("right", "all 132")`` if all are right; ``all 132 tried`` if
+    others were not tried.
     """
     parts = score.failed or (["right"] if score.asked else [])
     numbers = [(SHOWN[part].label, score.parts[part]) for part in parts]
+    tried = " tried" if score.not_tried else ""
     rest = ", else right" if parts == ["rejected"] and score.right else ""
     return [
-        (label, f"all {n:,}" if n == score.asked else f"{n:,} of {score.asked:,}{rest}")
+        (label, f"all {n:,}{tried}" if n == score.asked else f"{n:,} of {score.asked:,}{rest}")
         for label, n in numbers
     ]
 

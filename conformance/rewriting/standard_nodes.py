@@ -18,7 +18,7 @@ from onnx import NodeProto, TensorProto
 from conformance.base.array_types import ONNX
 from conformance.graph.nodes import attributes_in, connected
 from conformance.graph.shapes import UNKNOWN, ValueType
-from conformance.operator.signature import INPUT_NAMES, OUTPUT_NAMES
+from conformance.operator.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.rewriting.dense_nodes import (
     AttentionCall,
     CodeScale,
@@ -96,6 +96,21 @@ class _Layout:
     rows: str
 
 
+#: Exporters write it though the operator does not have it: the rotated elements of a head; 0: all.
+_ROTATED: Final = "rotary_embedding_dim"
+
+
+def _is_known(name: str, value: object, types: Mapping[str, ValueType]) -> bool:
+    """Whether an attribute with this value is written in standard operators, or says nothing."""
+    if name == _ROTATED:
+        width = types.get("cos_cache", UNKNOWN).size(1)
+        return value == 0 or (width is not None and value == 2 * width)
+    kinds = {"int": int, "float": float, "string": str}
+    if name not in ATTRIBUTE_BY_NAME or not isinstance(value, kinds[ATTRIBUTE_BY_NAME[name].kind]):
+        return False
+    return not (name == "local_window_size" and value == 0)
+
+
 class _StandardForm:
     """One node that is being written."""
 
@@ -106,6 +121,13 @@ class _StandardForm:
         self.inputs = connected(INPUT_NAMES, node.input)
         self.outputs = connected(OUTPUT_NAMES, node.output)
         self.attributes: Mapping[str, Any] = attributes_in(node)
+        for name in (each.name for each in node.attribute):
+            if not _is_known(name, self.attributes.get(name), types):
+                raise ValueError(f"its attribute {name} is not known here, or not its value")
+        if len(node.input) > len(INPUT_NAMES) or len(node.output) > len(OUTPUT_NAMES):
+            raise ValueError("it has more inputs or outputs than are known here")
+        if "output_qk" in self.outputs and self.attributes.get("qk_output") not in (1, 2):
+            raise ValueError("its qk_output does not say what output_qk has")
         self.heads = int(self.attributes["num_heads"])
         self.kv_heads = int(self.attributes["kv_num_heads"])
         if self.kv_heads < 1 or self.heads < 1 or self.heads % self.kv_heads:

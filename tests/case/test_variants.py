@@ -230,6 +230,13 @@ def test_only_a_graph_that_can_be_rewritten_has_it_in_standard_operators() -> No
     misfit, case = RELATIONS["standard_operators"].misfit, shipped("standard_operators")
     assert misfit(case.call) is None
     assert misfit(Call(sequence_length=3)) == "the call must have a graph"
+    shared = misfit(replace(case.call, shared_buffer=True))
+    assert shared is not None
+    assert shared.startswith("shared_buffer must be off")
+    model = onnx.load_model_from_string(case.call.content)
+    model.opset_import[0].version = 12
+    old = misfit(replace(case.call, content=model.SerializeToString()))
+    assert old == "the graph has no such form: It has operator set 12, and 13 is the lowest known"
     model = onnx.load_model_from_string(case.call.content)
     for node in model.graph.node:
         node.attribute.append(onnx.helper.make_attribute("causal", 0))

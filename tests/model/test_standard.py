@@ -101,6 +101,12 @@ def test_a_node_in_a_branch_is_rewritten_there() -> None:
         ({"local_window_size": 4, "causal": 0}, "a window without a causal mask has no meaning"),
         ({"sliding_window_cache": 1}, "its sliding-window cache has no window, or no buffer"),
         ({"do_rotary": 1}, "it has no cos_cache"),
+        ({"windw": 8}, "its attribute windw is not known here, or not its value"),
+        ({"softcap": 1}, "its attribute softcap is not known here, or not its value"),
+        (
+            {"local_window_size": 0},
+            "its attribute local_window_size is not known here, or not its value",
+        ),
     ],
     ids=str,
 )

@@ -14,11 +14,12 @@ from as_user import Done, Gqa, has_onnxruntime
 from attention_models import Layer, decoder, saved
 
 from conformance.base.paths import data_path
+from conformance.rewriting.node_writer import NodeWriter
 
 pytestmark = has_onnxruntime
 
-#: An attribute with which ONNX Runtime refuses to load a model.
-UNKNOWN = {"windw": 8}
+#: An attribute with which ONNX Runtime refuses to load a model, and which says nothing.
+UNKNOWN = {"rotary_embedding_dim": 0}
 FEW = ("--lengths", "3,12")
 
 
@@ -62,6 +63,28 @@ def test_a_node_without_such_a_form_is_named(gqa: Gqa, tmp_path: Path) -> None:
         "In standard operators (gqa rewrite): /model/layers.1/attn/GroupQueryAttention cannot be"
         " written in standard operators: its sliding-window cache has no window, or no buffer."
     )
+
+
+def test_a_rewriting_that_is_wrong_like_its_reference_is_seen(
+    gqa: Gqa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both divide scores by the size of a head, so that only calls of nodes show it."""
+    real = NodeWriter.node
+
+    def without_root(self: NodeWriter, operator: str, *names: str, **more: Any) -> str:
+        return names[0] if operator == "Sqrt" else real(self, operator, *names, **more)
+
+    monkeypatch.setattr(NodeWriter, "node", without_root)
+    _, told = checked(gqa, saved(decoder(Layer(attributes=UNKNOWN)), tmp_path))
+    assert "silently wrong" in told["sentence"]
+    assert list(told["kinds"].values()) == ["wrong"]
+
+
+def test_a_node_that_cannot_be_checked_is_not_right(gqa: Gqa, tmp_path: Path) -> None:
+    unclear = Layer(attributes={"k_quant_type": "PER_TENSOR"})
+    _, told = checked(gqa, saved(decoder(Layer(attributes=UNKNOWN), unclear), tmp_path))
+    assert told["sentence"].endswith("; 1 node not checked.")
+    assert told["kinds"] == {}
 
 
 @pytest.mark.push
