@@ -49,6 +49,7 @@ RECORDED: Final[Mapping[str, Sequence[str]]] = {
     "wasm": ("--ep", "wasm@1.25.."),
     "node": ("--ep", "node@1.20.."),
     "webgpu": ("--ep", "webgpu@1.25..", "--adapter", "lavapipe"),
+    "openvino": ("--ep", "openvino@2026.4.."),
 }
 
 _PRECISION: Final = re.compile(r"(?:-p|--dtype) (\w+)")
@@ -262,9 +263,10 @@ _KINDS: Final[Mapping[Drawn, str]] = {
 IN_README: Final[Mapping[str, str]] = {
     "cpu": "cpu",
     "cuda": "cuda",
+    "node": "cpu",
     "tract-wheel": "cpu",
-    "wasm": "cpu",
     "webgpu": "webgpu",
+    "openvino": "cpu",
 }
 _MOST_LINES: Final = 14
 #: The lines before and after the table in README.

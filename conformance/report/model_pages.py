@@ -40,6 +40,7 @@ CALLED: Final[Mapping[str, str]] = {
     "wasm": "ONNX Runtime Web, browser",
     "node": "ONNX Runtime in Node.js",
     "webgpu": "ONNX Runtime Web, browser",
+    "openvino": "OpenVINO",
 }
 
 
@@ -107,6 +108,8 @@ class AnswerCell:
 
 #: The cell of a runtime on which a model was not tried.
 NOT_TRIED: Final = AnswerCell(WORDS["untried"], "skip", ())
+#: The release of a runtime that refuses models of a data type in Node 24; it was tried in Node 20.
+_REFUSED_IN_NODE_24: Final = ("node", "1.30.0", "float16")
 #: A runtime that people look for, although it was tried on no GPU so far.
 CUDA: Final = "cuda"
 NO_CUDA: Final = f"{WORDS['untried']}: no GPU so far"
@@ -118,12 +121,13 @@ class OnRuntime:
 
     ``answers`` has them by release, the oldest first, and by use. ``causes`` begins with those in
     the newest release. If this one does not run the model right, ``rewritten`` has its answer to
-    the model in standard operators, by release.
+    the model in standard operators, by release. ``dtype`` is that of the model's values.
     """
 
     answers: Mapping[str, Mapping[str, UseAnswer]]
     causes: Sequence[RecordedCause] = ()
     name: str = ""
+    dtype: str = ""
     rewritten: Mapping[str, AnswerKind] = field(default_factory=dict)
 
     def cell(self, use: str) -> AnswerCell:
@@ -140,6 +144,8 @@ class OnRuntime:
             words = f"right {since(last)}" if len(tried) > 1 else f"right in {short(last.last)}"
         elif len(ranges) > 1 and ranges[-2].state == "right":
             words = f"{last.state} {since(last)}, right until {short(ranges[-2].last)}"
+        if kind == "right" and (self.name, tried[-1][0], self.dtype) == _REFUSED_IN_NODE_24:
+            words += ", refused in Node 24"
         releases = (
             ("–".join(dict.fromkeys((short(one.first), short(one.last)))), one.state)
             for one in ranges
@@ -335,12 +341,12 @@ def models_of(data: Mapping[str, Any]) -> Models:
 
 
 def _row(row: Mapping[str, Any]) -> RecordedModel:
-    runtimes = {name: _on_runtime(name, those) for name, those in row["runtimes"].items()}
+    runtimes = {n: _on_runtime(n, those, row["dtype"]) for n, those in row["runtimes"].items()}
     calls = tuple(LayerCall(**call) for call in row["calls"])
     return RecordedModel(**{**row, "runtimes": runtimes, "calls": calls})
 
 
-def _on_runtime(name: str, those: Mapping[str, Any]) -> OnRuntime:
+def _on_runtime(name: str, those: Mapping[str, Any], dtype: str) -> OnRuntime:
     answers = {
         version: {use: UseAnswer(**one) for use, one in group["uses"].items()}
         for group in those["answers"]
@@ -358,7 +364,7 @@ def _on_runtime(name: str, those: Mapping[str, Any]) -> OnRuntime:
     ]
     newest = [*answers][-1]
     causes.sort(key=lambda cause: not cause.is_of(newest))
-    return OnRuntime(answers, causes, name, those.get("rewritten", {}))
+    return OnRuntime(answers, causes, name, dtype, those.get("rewritten", {}))
 
 
 def slug(name: str) -> str:

@@ -28,7 +28,7 @@ _IGNORED: Final = ("base", "bnb", "chat", "hf", "instruct", "it", "meta", "onnx"
 RULES: Final[Mapping[str, Mapping[str, str]]] = {
     "types": {word: name for name, words in _TYPES.items() for word in (name, *words)},
     "runtimes": {name: name for name in ("cpu", "cuda", "dml", "node", "wasm", "webgpu")}
-    | {"directml": "dml", "tract": "tract-wheel"},
+    | {"directml": "dml", "openvino": "openvino", "tract": "tract-wheel"},
     "ignored": dict.fromkeys(_IGNORED, ""),
 }
 #: A text of more words is a message, whose words have no meaning of their own.

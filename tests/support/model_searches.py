@@ -33,6 +33,7 @@ SEARCHES: Final[list[tuple[str, set[str], set[str]]]] = [
     ("google/gemma-3-1b-it", _GEMMA, set()),
     ("google/gemma-3-1b-it 4bit", {"gemma3_genai_0_13_cpu_int4"}, set()),
     ("GEMMA3 wasm 1.27", _GEMMA, {"wasm"}),
+    ("qwen 3 fp32 OpenVINO", _FULL, {"openvino"}),
     ("mistralai/Mistral-7B-Instruct-v0.3 int4", {"mistral_v03_genai_cpu_int4"}, set()),
     ("HuggingFaceTB/SmolLM2-135M-Instruct", {"smollm2_genai_webgpu_float16"}, set()),
 ]  # fmt: skip
