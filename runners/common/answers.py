@@ -1,17 +1,61 @@
-"""Common parts of answers: the length limit of a message, and the output files of a step.
+"""Common parts of answers: what became of a case, its messages, and the output files of a step.
 
 Standard library only.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
+from availability import Unavailable
 from tensor_file import Tensor, write_tensor
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_]{1,100}")  # of an output: usable as a file name
 LONGEST_MESSAGE = 100_000  # characters, so that an answer stays far below 1 MiB
+
+
+class Rejected(Exception):
+    """The runtime rejected the case, at ``stage`` load or run, in ``step`` of a loop."""
+
+    def __init__(self, stage: str, step: int, message: str) -> None:
+        super().__init__(message)
+        self.stage = stage
+        self.step = step
+        self.message = message
+
+
+def answer_of(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The answer to run: the fields that ``run`` returns, or what it raises."""
+    try:
+        return {"outcome": "ran", **run()}
+    except Rejected as refusal:
+        return {
+            "outcome": "rejected",
+            "stage": refusal.stage,
+            "step": refusal.step,
+            "code": None,
+            "message": refusal.message,
+        }
+    except Unavailable as missing:
+        return {"outcome": "unavailable", "reason": missing.reason}
+
+
+#: The files that were written in each step of a repeat, by output.
+Files = list[dict[str, str]]
+
+
+def repeated(run: Callable[[int], tuple[Files, float]], times: int) -> tuple[list[Files], float]:
+    """The files of each repeat, and the fewest seconds that one spent running."""
+    runs = []
+    fastest = math.inf
+    for repeat in range(times):
+        files, seconds = run(repeat)
+        runs.append(files)
+        fastest = min(fastest, seconds)
+    return runs, fastest
 
 
 def shortened(text: str) -> str:

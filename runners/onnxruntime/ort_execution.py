@@ -9,7 +9,6 @@ the objects of ``onnxruntime_pybind11_state`` inside the public classes (the sam
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import sys
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from answers import shortened, write_outputs
+from answers import repeated, shortened, write_outputs
 from availability import Unavailable
 from ort_memory import DeviceMemory, content_of, host_device, inputs_on_device
 from ort_providers import CPU, Provider
@@ -222,12 +221,7 @@ def run_case(runtime: Runtime, request: dict[str, Any]) -> dict[str, Any]:
     load_seconds = perf_counter() - start
     try:
         case = Case(runtime, session, steps, inputs, out)
-        runs = []
-        fastest = math.inf
-        for repeat in range(request["repeat"]):
-            files, seconds = case.run(repeat)
-            runs.append(files)
-            fastest = min(fastest, seconds)
+        runs, fastest = repeated(case.run, request["repeat"])
     finally:
         profile = end_profile(session) if runtime.by_profile else None
     return {

@@ -6,11 +6,10 @@ arrays of another dtype of the same size.
 
 from __future__ import annotations
 
-import math
 from time import perf_counter
 from typing import Any, Final
 
-from answers import shortened, write_outputs
+from answers import Rejected, repeated, shortened, write_outputs
 from availability import Unavailable
 from onnx_graph import output_names
 from tensor_file import BadFile, Tensor, first_rows, read_tensor
@@ -23,14 +22,9 @@ WORDS: Final = {
 DATA_TYPES: Final = {word: data_type for data_type, word in WORDS.items()}
 
 
-class Rejected(Exception):
-    """OpenVINO rejected the case, at ``stage`` load or run, in ``step`` of a loop."""
-
-    def __init__(self, stage: str, step: int, error: Exception) -> None:
-        super().__init__(str(error))
-        self.stage = stage
-        self.step = step
-        self.message = shortened(str(error).strip() or type(error).__name__)
+def message(error: Exception) -> str:
+    """What an error says, not too long."""
+    return shortened(str(error).strip() or type(error).__name__)
 
 
 class Runtime:
@@ -71,12 +65,7 @@ def run_case(runtime: Runtime, request: dict[str, Any]) -> dict[str, Any]:
     `BadFile` (the bundle is not usable); every other exception is an error of this program.
     """
     case = Case(runtime, request)
-    runs = []
-    fastest = math.inf
-    for repeat in range(request["repeat"]):
-        files, seconds = case.run(repeat)
-        runs.append(files)
-        fastest = min(fastest, seconds)
+    runs, fastest = repeated(case.run, request["repeat"])
     return {"runs": runs, "ms": {"load": case.load_seconds * 1e3, "run": fastest * 1e3}}
 
 
@@ -99,7 +88,7 @@ class Case:
             model = runtime.compiled(path)
             self.session = model.create_infer_request()
         except Exception as error:
-            raise Rejected("load", 0, error) from error
+            raise Rejected("load", 0, message(error)) from error
         self.load_seconds = perf_counter() - start
         self.takes = {name for port in model.inputs for name in port.get_names()}
 
@@ -132,7 +121,7 @@ class Case:
             self.session.infer()
             seconds = perf_counter() - start
         except Exception as error:
-            raise Rejected("run", index, error) from error
+            raise Rejected("run", index, message(error)) from error
         made = {
             name: self.runtime.from_native(name, self.session.get_output_tensor(position))
             for position, name in enumerate(self.outputs)

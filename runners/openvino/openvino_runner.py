@@ -18,8 +18,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 # Python does this itself, except where PYTHONSAFEPATH or -I forbids it.
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+from answers import answer_of
 from availability import Unavailable, first_line, is_older, pip, processor_name
-from openvino_execution import Rejected, Runtime, run_case
+from openvino_execution import Runtime, run_case
 from serving import serve
 
 OLDEST = (2026, 0)
@@ -119,18 +120,7 @@ class Target:
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to run."""
-        try:
-            return {"outcome": "ran", **run_case(self.runtime, request)}
-        except Rejected as refusal:
-            return {
-                "outcome": "rejected",
-                "stage": refusal.stage,
-                "step": refusal.step,
-                "code": None,
-                "message": refusal.message,
-            }
-        except Unavailable as missing:
-            return {"outcome": "unavailable", "reason": missing.reason}
+        return answer_of(lambda: run_case(self.runtime, request))
 
 
 if __name__ == "__main__":

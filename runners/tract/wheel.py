@@ -16,11 +16,12 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 # Python does this itself, except where PYTHONSAFEPATH or -I forbids it.
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+from answers import answer_of
 from availability import Unavailable, processor_name
 from facts import DTYPES, THREADS, knobs, threads
 from serving import serve
 from wheel_availability import load
-from wheel_execution import Engine, Rejected, run_case
+from wheel_execution import Engine, run_case
 
 
 def main() -> int:
@@ -71,18 +72,7 @@ class Target:
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to run."""
-        try:
-            return {"outcome": "ran", **run_case(self.engine, request)}
-        except Rejected as refusal:
-            return {
-                "outcome": "rejected",
-                "stage": refusal.stage,
-                "step": refusal.step,
-                "code": None,
-                "message": refusal.message,
-            }
-        except Unavailable as missing:
-            return {"outcome": "unavailable", "reason": missing.reason}
+        return answer_of(lambda: run_case(self.engine, request))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import re
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from answers import shortened, write_outputs
+from answers import Rejected, repeated, shortened, write_outputs
 from availability import Unavailable, first_line
 from facts import fact
 from onnx_graph import output_names
@@ -37,16 +37,6 @@ DATA_TYPES = {number: data_type for data_type, number in DATUM_TYPES.items()}
 
 BACKTRACE = re.compile(r"\s*^Stack backtrace:.*", re.MULTILINE | re.DOTALL)
 ANSI_CODE = re.compile(r"\x1b\[[0-9;]*m")
-
-
-class Rejected(Exception):
-    """tract rejected the case, at ``stage`` load or run, in ``step`` of a loop."""
-
-    def __init__(self, stage: str, step: int, error: Exception) -> None:
-        super().__init__(str(error))
-        self.stage = stage
-        self.step = step
-        self.message = causes(str(error))
 
 
 def causes(text: str) -> str:
@@ -143,12 +133,7 @@ def run_case(engine: Engine, request: dict[str, Any]) -> dict[str, Any]:
     `BadFile` (the bundle is not usable); every other exception is an error of this program.
     """
     case = Case(engine, request)
-    runs = []
-    fastest = math.inf
-    for repeat in range(request["repeat"]):
-        files, seconds = case.run(repeat)
-        runs.append(files)
-        fastest = min(fastest, seconds)
+    runs, fastest = repeated(case.run, request["repeat"])
     return {
         "placement": engine.place,
         "runs": runs,
@@ -204,7 +189,7 @@ class Case:
             results = plan.runnable.run(natives)
             seconds = perf_counter() - start
         except engine.refusal as error:
-            raise Rejected(stage, index, error) from error
+            raise Rejected(stage, index, causes(str(error))) from error
         outputs = {
             name: engine.from_native(name, native)
             for name, native in zip(self.outputs, results, strict=True)

@@ -32,9 +32,9 @@ BUDGETS = {
     "conformance/results": 3278,
     "conformance/run": 932,
     "conformance/targets": 1266,
-    "runners": 2805,
+    "runners": 2789,
     "mutants": 3366,
-    "tests": 25249,
+    "tests": 25242,
     ".ci": 692,
     "benchmarks": 1083,
 }

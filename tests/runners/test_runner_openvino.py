@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx.helper as oh
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto
 from spoken_runner import (
     RUNNERS,
     Modules,
@@ -20,6 +20,7 @@ from spoken_runner import (
     gqa_inputs,
     gqa_model,
     importing,
+    input_with_a_default,
     model,
     one_node,
     starting,
@@ -85,18 +86,7 @@ def test_rejected_at_run_names_the_step(openvino: Runner, tmp_path: Path) -> Non
 
 def test_an_input_that_became_a_constant_is_unavailable(openvino: Runner, tmp_path: Path) -> None:
     """The computation would use its default, not the case's value."""
-    one = numpy_helper.from_array(np.ones(2, np.float32), "z")
-    graph = oh.make_graph(
-        [oh.make_node("Add", ["x", "z"], ["y"])],
-        "test",
-        [value("x", FLOAT, 1), value("z", FLOAT, 1)],
-        [value("y", FLOAT, 1)],
-        initializer=[one],
-    )
-    content = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 18)], ir_version=9)
-    arrays = {"x": np.ones(2, np.float32), "z": np.zeros(2, np.float32)}
-    [files] = bundle(tmp_path, content.SerializeToString(), arrays)
-    answer = openvino.run(tmp_path, step(files))
+    answer = openvino.run(tmp_path, step(input_with_a_default(tmp_path)))
     assert answer["outcome"] == "unavailable"
     assert answer["reason"] == "OpenVINO takes no value for the input 'z'."
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import onnx.helper as oh
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto
 from spoken_runner import (
     RUNNERS,
     Modules,
@@ -30,6 +30,7 @@ from spoken_runner import (
     gqa_inputs,
     gqa_model,
     importing,
+    input_with_a_default,
     model,
     one_node,
     starting,
@@ -168,18 +169,7 @@ def test_an_output_that_cannot_be_returned_ends_the_runner(start: Start, tmp_pat
 
 def test_an_input_that_became_a_constant_is_unavailable(wheel: Runner, tmp_path: Path) -> None:
     """The computation would use its default, not the case's value."""
-    one = numpy_helper.from_array(np.ones(2, np.float32), "z")
-    graph = oh.make_graph(
-        [oh.make_node("Add", ["x", "z"], ["y"])],
-        "test",
-        [value("x", FLOAT, 1), value("z", FLOAT, 1)],
-        [value("y", FLOAT, 1)],
-        initializer=[one],
-    )
-    content = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 18)], ir_version=9)
-    arrays = {"x": np.ones(2, np.float32), "z": np.zeros(2, np.float32)}
-    [files] = bundle(tmp_path, content.SerializeToString(), arrays)
-    answer = wheel.run(tmp_path, step(files))
+    answer = wheel.run(tmp_path, step(input_with_a_default(tmp_path)))
     assert answer["outcome"] == "unavailable"
     assert answer["reason"].endswith("takes no value for the input 'z'.")
 

@@ -309,3 +309,19 @@ def fake_package(folder: Path, name: str, source: str) -> dict[str, str]:
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(source)
     return {"PYTHONPATH": str(package.parent)}
+
+
+def input_with_a_default(folder: Path) -> dict[str, str]:
+    """The files of a model that adds its inputs, of which ``z`` is an initializer, too."""
+    one = numpy_helper.from_array(np.ones(2, np.float32), "z")
+    graph = oh.make_graph(
+        [oh.make_node("Add", ["x", "z"], ["y"])],
+        "test",
+        [value("x", TensorProto.FLOAT, 1), value("z", TensorProto.FLOAT, 1)],
+        [value("y", TensorProto.FLOAT, 1)],
+        initializer=[one],
+    )
+    content = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 18)], ir_version=9)
+    arrays = {"x": np.ones(2, np.float32), "z": np.zeros(2, np.float32)}
+    [files] = bundle(folder, content.SerializeToString(), arrays)
+    return files
