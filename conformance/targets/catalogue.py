@@ -395,6 +395,10 @@ _WEB_SCRIPT: Final = StandaloneProgram(
 )
 _ORT_RUNNER: Final = "onnxruntime/runner.py"
 _CPU_PROVIDER: Final = "CPUExecutionProvider"
+_ADAPTER_NEEDS: Final = (
+    "an adapter: a GPU with a Vulkan driver (Metal on macOS), or a software renderer: "
+    f"lavapipe ({LAVAPIPE}), or SwiftShader, without float16 (apt-get install chromium libvulkan1)"
+)
 _WEB_NEEDS: Final = "Node.js 20 or later and the npm package onnxruntime-web (gqa setup webgpu)"
 
 
@@ -464,12 +468,31 @@ _WEBGPU: Final = TargetEntry(  # ONNX Runtime's own WebGPU kernels
     options=(ONNXRUNTIME_WEB, ADAPTER, BROWSER),
     execution_provider="WebGpuExecutionProvider",
     target_class="gpu",
-    needs=f"{_WEB_NEEDS}; an adapter: a GPU with a Vulkan driver (Metal on macOS), or a software "
-    f"renderer: lavapipe ({LAVAPIPE}), or SwiftShader, without float16 (apt-get install chromium "
-    "libvulkan1)",
+    needs=f"{_WEB_NEEDS}; {_ADAPTER_NEEDS}",
     setup="webgpu",
     package=_ONNXRUNTIME_WEB,
     script=_WEB_SCRIPT,
+)
+
+_NODE_SCRIPT: Final = StandaloneProgram(
+    "onnxruntime_web.mjs",
+    "--ignore-scripts onnxruntime-node@VERSION",
+    options="node",
+    shared_buffer=True,
+)
+_NODE: Final = TargetEntry(
+    name="node",
+    runner="onnxruntime_web/launch.py",
+    arguments=("--ep", "node"),
+    options=(ONNXRUNTIME_NODE,),
+    environment={NO_FLASH: "0"},
+    execution_provider=_CPU_PROVIDER,
+    target_class="cpu",
+    needs="Node.js 20 or later and the npm package onnxruntime-node (gqa setup node)",
+    setup="node",
+    kernel_variant_of="cpu",
+    package=_ONNXRUNTIME_NODE,
+    script=_NODE_SCRIPT,
 )
 
 TARGETS: tuple[TargetEntry, ...] = (
@@ -543,24 +566,17 @@ TARGETS: tuple[TargetEntry, ...] = (
         kernel_variant_of="cpu",
         script=StandaloneProgram("onnxruntime_web.mjs", "onnxruntime-web@VERSION", options="wasm"),
     ),
-    TargetEntry(
-        name="node",
-        runner="onnxruntime_web/launch.py",
-        arguments=("--ep", "node"),
-        options=(ONNXRUNTIME_NODE,),
-        environment={NO_FLASH: "0"},
-        execution_provider=_CPU_PROVIDER,
-        target_class="cpu",
-        needs="Node.js 20 or later and the npm package onnxruntime-node (gqa setup node)",
-        setup="node",
-        kernel_variant_of="cpu",
-        package=_ONNXRUNTIME_NODE,
-        script=StandaloneProgram(
-            "onnxruntime_web.mjs",
-            "--ignore-scripts onnxruntime-node@VERSION",
-            options="node",
-            shared_buffer=True,
-        ),
+    _NODE,
+    replace(  # the kernels of webgpu, compiled for the processor, on a Dawn of their own
+        _NODE,
+        name="node-webgpu",
+        arguments=("--ep", "node-webgpu"),
+        options=(ONNXRUNTIME_NODE, ADAPTER),
+        execution_provider=_WEBGPU.execution_provider,
+        target_class="gpu",
+        needs=f"{_NODE.needs}; {_ADAPTER_NEEDS}",
+        kernel_variant_of="webgpu",
+        script=_NODE_SCRIPT,
     ),
 )
 

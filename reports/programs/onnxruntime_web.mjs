@@ -122,7 +122,8 @@ async function addGpu() {
   };
 }
 
-if (ON_GPU) await addGpu();
+if (ON_GPU && IN_NODE) chooseDriver(); // its library has a Dawn of its own
+else if (ON_GPU) await addGpu();
 const ort = IN_NODE
   ? (await from("onnxruntime-node/dist/index.js")).default
   : await from(`onnxruntime-web/dist/ort.${DATA.runtime.options}.bundle.min.mjs`);
@@ -141,9 +142,34 @@ function tensor([dtype, dims, content]) {
 
 const buffers = new Map();
 
+/** A model that copies x to y, both of this TensorProto.DataType: a message of ONNX, field by field. */
+function copying(type) {
+  const part = (tag, ...bytes) => [tag, bytes.length, ...bytes];
+  const text = (tag, word) => part(tag, ...Buffer.from(word));
+  const value = (tag, name) => part(tag, ...text(10, name), ...part(18, ...part(10, 8, type)));
+  const node = part(10, ...text(10, "x"), ...text(18, "y"), ...text(34, "Identity"));
+  const graph = part(58, ...node, ...text(18, "copying"), ...value(90, "x"), ...value(98, "y"));
+  return Uint8Array.from([8, 8, ...graph, ...part(66, 16, 14)]);
+}
+
+/** The tensor in another place, "gpu-buffer" or "cpu", by onnxruntime-node: its getData ends the process. */
+async function copied(given, preferredOutputLocation) {
+  const type = { float32: 1, uint8: 2, int8: 3, float16: 10 }[given.type];
+  const options = { executionProviders: ["webgpu"], preferredOutputLocation };
+  const session = await ort.InferenceSession.create(copying(type), options);
+  return (await session.run({ x: given })).y;
+}
+
+/** Remembers how a tensor of onnxruntime-node on the device is read. */
+function remembered(given) {
+  if (given.location === "gpu-buffer") buffers.set(given, async () => (await copied(given, "cpu")).data);
+  return given;
+}
+
 /** Puts a past, which is its present, too, into a buffer on the device. */
-function onDevice(given) {
+async function onDevice(given) {
   if (!ON_GPU || buffers.has(given)) return given;
+  if (IN_NODE) return remembered(await copied(given, "gpu-buffer"));
   const { data, type, dims } = given;
   const { STORAGE, COPY_SRC, COPY_DST } = GPUBufferUsage;
   const size = Math.max(16, Math.ceil(data.byteLength / 16) * 16);
@@ -185,8 +211,10 @@ async function call(session, feeds) {
   const share = Object.entries(DATA.share);
   if (!share.length) return session.run(feeds);
   const fetches = Object.fromEntries(session.outputNames.map((name) => [name, null]));
-  for (const [past, present] of share) fetches[present] = feeds[past] = onDevice(feeds[past]);
-  return session.run(feeds, fetches);
+  for (const [past, present] of share) fetches[present] = feeds[past] = await onDevice(feeds[past]);
+  const outputs = await session.run(feeds, fetches);
+  if (IN_NODE) Object.values(outputs).forEach(remembered);
+  return outputs;
 }
 
 /** The first rows of a present, which are the past that a call keeps. */

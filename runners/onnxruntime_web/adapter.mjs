@@ -9,6 +9,9 @@ import { NoAdapter, SOFTWARE, adapterWord, checkAdapter, lacking } from "./adapt
 /** Folders in which the loader searches for drivers. */
 const DRIVERS = ["/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/share/vulkan/icd.d"];
 
+/** The variables that name the drivers for the loader. */
+const VARIABLES = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
+
 /** Folders in which browsers keep the SwiftShader that they ship. */
 const BROWSERS = [
   "/usr/lib/chromium",
@@ -55,16 +58,17 @@ export function drivers(wanted, named = false) {
 }
 
 /**
- * `{ gpu, adapter, lacks }`: the object that belongs on `navigator`, the adapter that it gives, and
+ * `{ gpu, adapter, lacks, … }`: the object that belongs on `navigator`, the adapter that it gives, and
  * what that lacks, each with the command that mends it, or null. `create` is Dawn's. A software
- * adapter without float16 is taken only if no other driver has an adapter. Throws NoAdapter.
+ * adapter without float16 is taken only if no other driver has an adapter. Afterwards, the environment names
+ * the drivers with which it was found. Throws NoAdapter.
  */
 export async function findAdapter(create, wanted) {
   const onLinux = process.platform === "linux";
-  const named = wanted === null && Boolean(process.env.VK_DRIVER_FILES || process.env.VK_ICD_FILENAMES);
+  const named = wanted === null && VARIABLES.some((name) => process.env[name]);
   let found = null;
   for (const driver of drivers(wanted, named)) {
-    if (driver) process.env.VK_DRIVER_FILES = process.env.VK_ICD_FILENAMES = driver;
+    if (driver) for (const name of VARIABLES) process.env[name] = driver;
     const gpu = create([]);
     const adapter = await gpu.requestAdapter({ powerPreference: "high-performance" });
     if (!adapter) continue;
@@ -74,10 +78,14 @@ export async function findAdapter(create, wanted) {
     const fix = onLinux && word !== "lavapipe" ? other : null;
     const lacks = lacking(adapter, fix);
     const poor = word in SOFTWARE && "float16" in lacks;
-    if (!poor || !found) found = { gpu, adapter, lacks };
+    if (!poor || !found) found = { gpu, adapter, lacks, files: VARIABLES.map((name) => process.env[name]) };
     if (!poor) break;
   }
   if (found) {
+    for (const [at, name] of VARIABLES.entries()) {
+      if (found.files[at] === undefined) delete process.env[name];
+      else process.env[name] = found.files[at];
+    }
     checkAdapter(found.adapter, wanted);
     return found;
   }

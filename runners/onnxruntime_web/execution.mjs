@@ -70,7 +70,8 @@ export class Runtime {
   }
 
   /**
-   * A session with the model, and where its nodes are placed. Throws Rejected and Trapped.
+   * A session with the model, and where its nodes are placed; without that, `placementOf` says it after
+   * the runs. Throws Rejected and Trapped.
    *
    * If onnxruntime accepts a model that must not go to the CPU, that proves that no node of it went
    * there; if it rejects the model for this reason, the log of another session says which node did. The
@@ -78,10 +79,10 @@ export class Runtime {
    * to prove it with. The log alone would be enough, but 137 lines of it take longer than the case.
    */
   async load(model) {
-    if (this.provider === CPU) return { session: await this.#create(model), placement: CPU };
+    if (this.provider === CPU) return { session: await this.create(model), placement: CPU };
     if (!this.messages.waitsForInputs(model, OPERATOR)) return this.loadWithLog(model);
     try {
-      const session = await this.#create(model, { extra: { session: { disable_cpu_ep_fallback: "1" } } });
+      const session = await this.create(model, { extra: { session: { disable_cpu_ep_fallback: "1" } } });
       return { session, placement: this.provider };
     } catch (error) {
       if (!(error instanceof Rejected) || !FELL_BACK.test(error.message)) throw error;
@@ -94,14 +95,14 @@ export class Runtime {
     const placements = new Placements();
     this.listen((message) => placements.read(message));
     try {
-      const session = await this.#create(model, { logSeverityLevel: 0 });
+      const session = await this.create(model, { logSeverityLevel: 0 });
       return { session, placement: placements.of(this.provider) };
     } finally {
       this.listen(null);
     }
   }
 
-  async #create(model, options = {}) {
+  async create(model, options = {}) {
     try {
       return await this.ort.InferenceSession.create(model, {
         executionProviders: [this.option],
@@ -112,6 +113,20 @@ export class Runtime {
     } catch (error) {
       return refuse("load", 0, error);
     }
+  }
+
+  /** The outputs of a step by name; `shared` is as in `onDevice`. Throws what onnxruntime throws. */
+  async run(session, feeds, fetches, shared) {
+    return session.run(feeds, fetches, { logSeverityLevel: 3 });
+  }
+
+  /**
+   * What a past and a present can share: `tensor` itself on the CPU, or a tensor in a buffer on the device.
+   * One in `shared`, which has what reads it, is the buffer of the previous step and is used again; any
+   * other tensor is copied and added there. Throws Unavailable for a type that the API does not support.
+   */
+  async onDevice(tensor, shared) {
+    return !this.devices || shared.has(tensor) ? tensor : onDevice(this, tensor, shared);
   }
 
   /** A tensor on the CPU with the values of a file. Throws Unavailable. */
@@ -145,16 +160,18 @@ export async function runCase(runtime, request) {
   const load = performance.now() - start;
   const runs = [];
   let fastest = Infinity;
+  let ranOn;
   try {
     for (let number = 0; number < repeat; number++) {
       const { files, ms } = await runSteps(runtime, session, steps, tensors, number, out);
       runs.push(files);
       fastest = Math.min(fastest, ms);
     }
+    ranOn = placement ?? runtime.placementOf(session);
   } finally {
     await release(session);
   }
-  return { placement, runs, ms: { load, run: fastest } };
+  return { placement: ranOn, runs, ms: { load, run: fastest } };
 }
 
 /** Release the session, which an error during a run may have made impossible. Throws Trapped. */
@@ -177,16 +194,15 @@ async function runSteps(runtime, session, steps, tensors, repeat, out) {
       const own = mapValues(tensors[number], (tensor) => copyOf(runtime, tensor));
       const feeds = { ...own, ...mapValues(carry, (output) => previous[output]) };
       if (keep !== null) {
-        for (const name of Object.keys(carry)) feeds[name] = await firstRows(runtime, feeds[name], keep);
+        for (const name of Object.keys(carry)) feeds[name] = await firstRows(runtime, feeds[name], keep, shared);
       }
       const fetches = Object.fromEntries(session.outputNames.map((name) => [name, null]));
       for (const [output, input] of Object.entries(share)) {
-        if (runtime.devices) feeds[input] = onDevice(runtime, feeds[input], shared);
-        fetches[output] = feeds[input];
+        fetches[output] = feeds[input] = await runtime.onDevice(feeds[input], shared);
       }
       const start = performance.now();
       try {
-        previous = await session.run(feeds, fetches, { logSeverityLevel: 3 });
+        previous = await runtime.run(session, feeds, fetches, shared);
       } catch (error) {
         refuse("run", number, error);
       }
@@ -205,22 +221,22 @@ function copyOf(runtime, { type, data, dims }) {
 }
 
 /** The first `rows` of a present as a tensor on the CPU; a tensor of another rank is left as it is. */
-async function firstRows(runtime, tensor, rows) {
+async function firstRows(runtime, tensor, rows, shared) {
   if (tensor.dims.length !== 4) return tensor;
   const [batch, heads, there, size] = tensor.dims;
   const kept = Math.min(rows, there);
-  const data = await tensor.getData();
+  const data = await dataOf(tensor, shared);
   const first = data.filter((_, at) => at % (there * size) < kept * size);
   return new runtime.ort.Tensor(tensor.type, first, [batch, heads, kept, size]);
 }
 
-/**
- * `tensor` in a buffer on the device, for a past and a present together: one in `shared`, the buffer of
- * the previous step, is used again, any other tensor is copied and added there. Throws Unavailable for
- * a type that the API does not support.
- */
+/** The elements of a tensor; `shared` has what reads those on the device. */
+async function dataOf(tensor, shared) {
+  return (shared.get(tensor) ?? (() => tensor.getData()))();
+}
+
+/** A copy of `tensor` in a buffer on the device, added to `shared`. Throws Unavailable. */
 function onDevice(runtime, tensor, shared) {
-  if (shared.has(tensor)) return tensor;
   const { data, type, dims } = tensor;
   const { device } = runtime.devices;
   const buffer = device.createBuffer({
@@ -274,7 +290,7 @@ async function write(runtime, outputs, shared, prefix, out) {
       name,
       dataType: dataType(tensor.type),
       dims: tensor.dims,
-      bytes: await (shared.get(tensor) ?? (() => tensor.getData()))(),
+      bytes: await dataOf(tensor, shared),
     });
   }
   return files;

@@ -36,6 +36,7 @@ PACKAGES = {
     "webgpu-jsep": ("onnxruntime-web", "protobufjs", "webgpu"),
     "wasm": ("onnxruntime-web", "protobufjs"),
     "node": ("onnxruntime-node", "protobufjs"),
+    "node-webgpu": ("onnxruntime-node", "protobufjs", "webgpu"),
 }
 
 # Dawn is part of a browser.

@@ -96,8 +96,17 @@ export class Messages {
     return nodes.length > 0 && nodes.every(({ input }) => input.some((name) => given.has(name)));
   }
 
-  /** A model of one node that adds two tensors of rank 1, as bytes; float32 is type 1. */
+  /** A model of one node that adds two tensors, as bytes; float32 is type 1. */
   addition(elem_type = 1) {
+    return this.#oneNode("Add", ["a", "b"], "sum", elem_type);
+  }
+
+  /** A model of one node that copies `x` to `y`, as bytes. */
+  identity(elem_type) {
+    return this.#oneNode("Identity", ["x"], "y", elem_type);
+  }
+
+  #oneNode(op_type, inputs, output, elem_type) {
     const value = (name) => ({ name, type: { tensor_type: { elem_type } } });
     return this.#model
       .encode(
@@ -105,10 +114,10 @@ export class Messages {
           ir_version: 8,
           opset_import: [{ domain: "", version: 14 }],
           graph: {
-            name: "addition",
-            node: [{ op_type: "Add", input: ["a", "b"], output: ["sum"] }],
-            input: [value("a"), value("b")],
-            output: [value("sum")],
+            name: op_type,
+            node: [{ op_type, input: inputs, output: [output] }],
+            input: inputs.map(value),
+            output: [value(output)],
           },
         }),
       )

@@ -157,6 +157,7 @@ RUNS = [
     *[("node", each) for each in (CPU[0], CPU[-1])],
     *slow("node", *CPU[1:-1]),
     *slow("webgpu", *WEB, SHARED_ON_GPU),
+    *slow("node-webgpu", *WEB, SHARED_ON_GPU),
     *slow("webgpu-jsep", *WEB[:2], SHARED_ON_GPU),
 ]
 
@@ -276,7 +277,7 @@ def commands(text: str) -> list[str]:
         *itertools.product(["cpu", "exec"], CPU[:2]),
         *itertools.product(["tract", "tract-wheel"], TRACT[:2]),
         *itertools.product(["openvino"], OPENVINO[:2]),
-        *itertools.product(["wasm", "node", "webgpu", "webgpu-jsep"], WEB[:2]),
+        *itertools.product(["wasm", "node", "node-webgpu", "webgpu", "webgpu-jsep"], WEB[:2]),
     ],
 )
 def test_commands_run_it(suite: Suite, tmp_path: Path, runner: Path, ep: str, case_id: str) -> None:

@@ -81,7 +81,7 @@ def away(tmp_path: Path) -> Away:
     "target",
     [
         *("cpu", "cpu-noflash", "tract-wheel", "tract", "openvino"),
-        *("wasm", "node", "webgpu", "webgpu-jsep"),
+        *("wasm", "node", "node-webgpu", "webgpu", "webgpu-jsep"),
     ],
 )
 def test_a_run_leaves_nothing_but_what_is_named(away: Away, target: str) -> None:

@@ -97,6 +97,133 @@ def test_a_present_that_does_not_fit_into_its_past_is_rejected(
     assert (answer["outcome"], answer["stage"]) == ("rejected", "run")
 
 
+# On WebGPU
+
+
+WEBGPU = "WebGpuExecutionProvider"
+
+
+@pytest.fixture(scope="module")
+def webgpu(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    """The real runner on any available adapter, one for most tests."""
+    with runners(LAUNCH, lambda: tmp_path_factory.mktemp("runner")) as started:
+        yield on_adapter(started, packages)
+
+
+def on_adapter(start: Start, folder: Path, *options: str, **environment: str) -> Runner:
+    """A runner on WebGPU that has described itself; skips without an adapter."""
+    runner = start("--ep", "node-webgpu", "--modules", folder, *options, **environment)
+    answer = runner.ask(cmd="describe")
+    if answer["outcome"] == "unavailable":
+        pytest.skip(f"needs an adapter: {answer['reason']}")
+    assert (answer["execution_provider"], answer["version"]) == (WEBGPU, ONNXRUNTIME_NODE_VERSION)
+    return runner
+
+
+def test_the_library_computes_on_the_adapter_that_is_described(
+    start: Start, packages: Path, tmp_path: Path
+) -> None:
+    """Only libraries of its driver are in the memory of the process."""
+    libraries = {"lavapipe": "libvulkan_lvp", "swiftshader": "libvk_swiftshader"}
+    for adapter, library in libraries.items():
+        runner = on_adapter(start, packages, "--adapter", adapter)
+        answer = runner.ask(cmd="describe")
+        assert answer["adapter"] == adapter
+        assert ("float16" in answer["dtypes"]) == ("float16" not in answer["lacks"])
+        maps = Path(f"/proc/{runner.process.pid}/maps").read_text()
+        assert [each for each in libraries.values() if each in maps] == [library]
+
+
+def test_a_cache_in_a_shared_buffer_stays_on_the_device(webgpu: Runner, tmp_path: Path) -> None:
+    """Only in shared memory the rows after the last one in use stay, here over two steps; a third
+    one has three rows of it as its past."""
+    first, second = gqa_inputs(past=8, total=5), gqa_inputs(past=8, total=6, seed=1)
+    last = gqa_inputs(past=3, total=4, seed=2)
+    for arrays in (second, last):
+        del arrays["past_key"], arrays["past_value"]
+    files = bundle(tmp_path, gqa_model(), first, second, last)
+    carry = {past: present for present, past in SHARE.items()}
+    shared = (step(files[0], share=SHARE), step(files[1], carry, SHARE))
+    answer = webgpu.run(tmp_path, *shared, step(files[2], carry, keep=3))
+    assert answer["placement"] == WEBGPU
+    for run in answer["arrays"]:
+        for present, past in SHARE.items():
+            want = first[past].copy()
+            word = past.removeprefix("past_")
+            for at, arrays, got in ((4, first, run[0]), (5, second, run[1])):
+                want[:, :, at] = arrays[word].reshape(1, 1, 8)
+                np.testing.assert_array_equal(got[present], want)
+            new = last[word].reshape(1, 1, 1, 8)
+            want = np.concatenate([want[:, :, :3], new], axis=2)
+            np.testing.assert_array_equal(run[2][present], want)
+
+
+def test_nodes_that_ran_on_the_cpu_are_seen_in_a_profile(webgpu: Runner, tmp_path: Path) -> None:
+    """The WebGPU kernels have no NonZero, which counts only in a graph without the operator."""
+    alone, beside = tmp_path / "alone", tmp_path / "beside"
+    alone.mkdir()
+    beside.mkdir()
+    content = one_node("NonZero", TensorProto.FLOAT, 2, TensorProto.INT64)
+    [files] = bundle(alone, content, {"x": np.eye(3, dtype=np.float32)})
+    answer = webgpu.run(alone, step(files))
+    assert answer["placement"] == "CPUExecutionProvider"
+    graph = onnx.load_model_from_string(gqa_model())
+    graph.graph.node.append(oh.make_node("NonZero", ["query"], ["places"]))
+    graph.graph.output.append(value("places", TensorProto.INT64, 2))
+    [files] = bundle(beside, graph.SerializeToString(), gqa_inputs(past=3, total=4))
+    assert webgpu.run(beside, step(files))["placement"] == WEBGPU
+
+
+def test_a_case_compiles_when_it_runs_for_the_first_time(webgpu: Runner, tmp_path: Path) -> None:
+    [files] = bundle(tmp_path, gqa_model(), gqa_inputs(past=5, total=6, seed=7))
+    before = webgpu.compiled
+    for _ in range(2):
+        assert webgpu.run(tmp_path, step(files))["outcome"] == "ran"
+    assert webgpu.compiled == before + 1
+
+
+LOSING = """
+const real = require(process.env.REAL);
+const { create } = real.InferenceSession;
+let calls = 0;
+real.InferenceSession.create = async (...given) => {
+  calls += 1;
+  if (process.env.FAULT === "none") throw new Error("no available backend found");
+  if (calls < 3) return create.apply(real.InferenceSession, given);
+  return { outputNames: [], async run() { throw new Error("lost"); }, async release() {} };
+};
+const { run } = real.InferenceSession.prototype;
+real.InferenceSession.prototype.run = function (...given) {
+  if (calls > 2) throw new Error("lost");
+  return run.apply(this, given);
+};
+module.exports = real;
+"""
+
+
+def test_a_device_that_computes_nothing_any_more_ends_the_process(
+    start: Start, packages: Path, webgpu: Runner, tmp_path: Path
+) -> None:
+    folder, real = faulty(tmp_path, packages, LOSING), packages / "node_modules/onnxruntime-node"
+    runner = start("--ep", "node-webgpu", "--modules", folder, REAL=str(real))
+    assert runner.ask(cmd="describe")["outcome"] == "described"
+    [files] = bundle(tmp_path, gqa_model(), gqa_inputs(past=4, total=5))
+    request = {"id": 9, "cmd": "run", "bundle": str(tmp_path), "out": str(tmp_path), "repeat": 1}
+    assert b"compiling" in runner.tell({**request, "steps": [step(files)]})
+    assert runner.process.wait(60) == -signal.SIGABRT
+    assert "lost (and nothing works any more)" in runner.stderr()
+
+
+def test_a_package_without_the_provider_is_unavailable(
+    start: Start, packages: Path, webgpu: Runner, tmp_path: Path
+) -> None:
+    folder, real = faulty(tmp_path, packages, LOSING), packages / "node_modules/onnxruntime-node"
+    runner = start("--ep", "node-webgpu", "--modules", folder, REAL=str(real), FAULT="none")
+    answer = runner.ask(cmd="describe")
+    assert answer["outcome"] == "unavailable"
+    assert answer["reason"] == "onnxruntime-node: no available backend found."
+
+
 # not ran
 
 
@@ -165,7 +292,7 @@ def faulty(folder: Path, packages: Path, source: str | None) -> Path:
     )
     if source is not None:
         (package / "main.js").write_text(source)
-    for name in ("protobufjs", "@protobufjs", "long"):
+    for name in ("protobufjs", "@protobufjs", "long", "webgpu"):
         (modules / name).symlink_to(packages / "node_modules" / name)
     return modules.parent
 

@@ -132,7 +132,7 @@ def _install_npm(package: Package, version: str, folder: Path, tell: Tell) -> No
             f"Installing {package.name} {version} needs npm, which is not installed.\n"
             f"  install npm   {pip}"
         )
-    tell(f"Installing {package.name} {version} with npm, 300 MB on the disk.")
+    tell(f"Installing {package.name} {version} with npm, 300 to 450 MB on the disk.")
     folder.mkdir()
     for name in (_MANIFEST, _LOCK):
         (folder / name).write_bytes((_source(package) / name).read_bytes())

@@ -22,7 +22,7 @@ const bySelection = (works) => () => {
   return isLavapipe ? dawn(LAVAPIPE)() : dawn(SWIFTSHADER, ["subgroups"])();
 };
 
-/** What `findAdapter` finds with these variables. */
+/** What `findAdapter` finds with these variables, and the driver that they name afterwards. */
 async function foundWith(create, wanted, variables = {}) {
   const names = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
   const before = names.map((name) => process.env[name]);
@@ -30,7 +30,7 @@ async function foundWith(create, wanted, variables = {}) {
   Object.assign(process.env, variables);
   try {
     const { adapter, lacks } = await findAdapter(create, wanted);
-    return [adapterWord(adapter.info), lacks];
+    return [adapterWord(adapter.info), lacks, process.env.VK_DRIVER_FILES];
   } finally {
     for (const [at, name] of names.entries()) {
       if (before[at] === undefined) delete process.env[name];
@@ -43,20 +43,20 @@ const onLinux = { skip: process.platform !== "linux" };
 const withLavapipe = { skip: softwareDriver("lavapipe") === null && "needs lavapipe: gqa setup lavapipe" };
 
 test("lavapipe is taken before SwiftShader", withLavapipe, async () => {
-  assert.deepEqual(await foundWith(bySelection(true), null), ["lavapipe", {}]);
-  assert.deepEqual(await foundWith(bySelection(false), null), ["swiftshader", { float16: "gqa setup lavapipe" }]);
+  assert.deepEqual(await foundWith(bySelection(true), null), ["lavapipe", {}, softwareDriver("lavapipe")]);
+  assert.deepEqual(await foundWith(bySelection(false), null), ["swiftshader", { float16: "gqa setup lavapipe" }, undefined]);
 });
 
 test("a GPU is taken before lavapipe, and a driver that the environment names", withLavapipe, async () => {
   const use = { float16: "use --adapter lavapipe" };
-  assert.deepEqual(await foundWith(dawn(H200, ["subgroups"]), null), ["nvidia-hopper", use]);
+  assert.deepEqual(await foundWith(dawn(H200, ["subgroups"]), null), ["nvidia-hopper", use, undefined]);
   const named = { VK_ICD_FILENAMES: "/a/driver.json" };
-  assert.deepEqual(await foundWith(bySelection(true), null, named), ["swiftshader", use]);
+  assert.deepEqual(await foundWith(bySelection(true), null, named), ["swiftshader", use, undefined]);
 });
 
 test("an adapter that lacks nothing needs no command", onLinux, async () => {
-  assert.deepEqual(await foundWith(dawn(H200), "gpu"), ["nvidia-hopper", {}]);
-  assert.deepEqual(await foundWith(dawn(LAVAPIPE, ["shader-f16"]), null), ["lavapipe", { subgroups: null }]);
+  assert.deepEqual(await foundWith(dawn(H200), "gpu"), ["nvidia-hopper", {}, undefined]);
+  assert.deepEqual(await foundWith(dawn(LAVAPIPE, ["shader-f16"]), null), ["lavapipe", { subgroups: null }, undefined]);
 });
 
 test("a driver that the environment names and that has no adapter is named", onLinux, async () => {
