@@ -215,8 +215,16 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     return {"answers": ordered, "causes": causes, **there}
 
 
-def text(rows: Iterable[Mapping[str, Any]], software: Iterable[str]) -> str:
-    """The content of the file, with a line for each row."""
+def text(
+    rows: Iterable[Mapping[str, Any]],
+    software: Iterable[str],
+    besides: Sequence[Mapping[str, str]] = (),
+) -> str:
+    """The content of the file, with a line for each row.
+
+    ``besides`` are facts that no answer shows, which are kept: words about a release of a runtime
+    with models of a data type.
+    """
     rows = [*rows]
     runtimes: dict[str, dict[str, None]] = {}
     for one in rows:
@@ -230,6 +238,7 @@ def text(rows: Iterable[Mapping[str, Any]], software: Iterable[str]) -> str:
             name: sorted(releases, key=release_key) for name, releases in runtimes.items()
         },
         "software": sorted(set(software) & set(runtimes)),
+        "besides": [*besides],
     }
     lines = ",\n".join(json.dumps(_with_answers(one, _grouped), ensure_ascii=False) for one in rows)
     return f'{json.dumps(head, ensure_ascii=False)[:-1]}, "rows": [\n{lines}\n]}}\n'
@@ -365,7 +374,7 @@ def main() -> None:
             for runtime, those in on_runtimes(document).items():
                 one["runtimes"][runtime] = merged(one["runtimes"].get(runtime, {}), those)
         ordered = [rows[each] for each in names if each in rows]
-        place.write_text(text(ordered, software), encoding="utf-8")
+        place.write_text(text(ordered, software, there.get("besides", ())), encoding="utf-8")
         print(f"{name}: {', '.join(document['headlines'])}")
     if options.output is None:
         readme = file_to_write("README.md")

@@ -108,8 +108,6 @@ class AnswerCell:
 
 #: The cell of a runtime on which a model was not tried.
 NOT_TRIED: Final = AnswerCell(WORDS["untried"], "skip", ())
-#: The release of a runtime that refuses models of a data type in Node 24; it was tried in Node 20.
-_REFUSED_IN_NODE_24: Final = ("node", "1.30.0", "float16")
 #: A runtime that people look for, although it was tried on no GPU so far.
 CUDA: Final = "cuda"
 NO_CUDA: Final = f"{WORDS['untried']}: no GPU so far"
@@ -121,14 +119,15 @@ class OnRuntime:
 
     ``answers`` has them by release, the oldest first, and by use. ``causes`` begins with those in
     the newest release. If this one does not run the model right, ``rewritten`` has its answer to
-    the model in standard operators, by release. ``dtype`` is that of the model's values.
+    the model in standard operators, by release. ``besides`` are words by release that are added
+    where it is right.
     """
 
     answers: Mapping[str, Mapping[str, UseAnswer]]
     causes: Sequence[RecordedCause] = ()
     name: str = ""
-    dtype: str = ""
     rewritten: Mapping[str, AnswerKind] = field(default_factory=dict)
+    besides: Mapping[str, str] = field(default_factory=dict)
 
     def cell(self, use: str) -> AnswerCell:
         """The cell of one use."""
@@ -144,8 +143,8 @@ class OnRuntime:
             words = f"right {since(last)}" if len(tried) > 1 else f"right in {short(last.last)}"
         elif len(ranges) > 1 and ranges[-2].state == "right":
             words = f"{last.state} {since(last)}, right until {short(ranges[-2].last)}"
-        if kind == "right" and (self.name, tried[-1][0], self.dtype) == _REFUSED_IN_NODE_24:
-            words += ", refused in Node 24"
+        if kind == "right" and (more := self.besides.get(tried[-1][0])):
+            words += f", {more}"
         releases = (
             ("–".join(dict.fromkeys((short(one.first), short(one.last)))), one.state)
             for one in ranges
@@ -200,6 +199,12 @@ class OnRuntime:
     def in_standard_operators(self) -> AnswerKind | None:
         """The answer of the newest release to the rewritten model; None if it is not known."""
         return self.rewritten.get(self.newest) if self.answers else None
+
+    @property
+    def rewritten_cell(self) -> AnswerCell | None:
+        """That answer in words."""
+        kind = self.in_standard_operators
+        return AnswerCell(WORDS[kind], DRAWN[kind], ()) if kind else None
 
     @property
     def newest(self) -> str:
@@ -334,19 +339,26 @@ def load_models() -> Models:
 
 def models_of(data: Mapping[str, Any]) -> Models:
     """The recorded answers from JSON values."""
-    rows = tuple(_row(row) for row in data["rows"])
+    rows = tuple(_row(row, data.get("besides", ())) for row in data["rows"])
     return Models(
         data["recorded"], data["suite"], data["runtimes"], frozenset(data["software"]), rows
     )
 
 
-def _row(row: Mapping[str, Any]) -> RecordedModel:
-    runtimes = {n: _on_runtime(n, those, row["dtype"]) for n, those in row["runtimes"].items()}
+def _row(row: Mapping[str, Any], besides: Sequence[Mapping[str, str]]) -> RecordedModel:
+    """A row; ``besides`` are facts about a release with a data type, which no answer shows."""
+    facts = [one for one in besides if one["dtype"] == row["dtype"]]
+    runtimes = {
+        name: _on_runtime(
+            name, those, {f["release"]: f["is"] for f in facts if f["runtime"] == name}
+        )
+        for name, those in row["runtimes"].items()
+    }
     calls = tuple(LayerCall(**call) for call in row["calls"])
     return RecordedModel(**{**row, "runtimes": runtimes, "calls": calls})
 
 
-def _on_runtime(name: str, those: Mapping[str, Any], dtype: str) -> OnRuntime:
+def _on_runtime(name: str, those: Mapping[str, Any], besides: Mapping[str, str]) -> OnRuntime:
     answers = {
         version: {use: UseAnswer(**one) for use, one in group["uses"].items()}
         for group in those["answers"]
@@ -364,7 +376,7 @@ def _on_runtime(name: str, those: Mapping[str, Any], dtype: str) -> OnRuntime:
     ]
     newest = [*answers][-1]
     causes.sort(key=lambda cause: not cause.is_of(newest))
-    return OnRuntime(answers, causes, name, dtype, those.get("rewritten", {}))
+    return OnRuntime(answers, causes, name, those.get("rewritten", {}), besides)
 
 
 def slug(name: str) -> str:

@@ -60,6 +60,8 @@ def test_what_is_right_in_node_20_only_says_so(
     runtime: str, dtype: str, version: str, words: str
 ) -> None:
     data = two_models()
+    fact = {"runtime": "node", "release": "1.30.0", "dtype": "float16", "is": "refused in Node 24"}
+    data["besides"] = [fact]
     one = {"answers": [{"uses": {CHAT: {"answer": "right"}}, "releases": [version]}], "causes": []}
     data["rows"] = [data["rows"][0] | {"dtype": dtype, "runtimes": {runtime: one}}]
     cell = models_of(data).rows[0].runtimes[runtime].cell(CHAT)
@@ -356,7 +358,7 @@ def test_the_recorded_models_are_those_of_the_graphs() -> None:
         assert {name: now[name] for name in ("family", "exporter", "dtype", "weights")} == {
             name: getattr(one, name) for name in ("family", "exporter", "dtype", "weights")
         }
-    assert json.loads(text([], [])) | {"recorded": data["recorded"]} == {
+    assert json.loads(text([], [], data["besides"])) | {"recorded": data["recorded"]} == {
         "format": data["format"], "recorded": data["recorded"], "suite": data["suite"],
-        "runtimes": {}, "software": [], "rows": [],
+        "runtimes": {}, "software": [], "besides": data["besides"], "rows": [],
     }  # fmt: skip

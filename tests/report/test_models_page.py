@@ -271,6 +271,15 @@ def test_each_relative_link_of_the_site_leads_to_a_file(site: Path) -> None:
     }
 
 
+def test_a_model_has_its_answer_in_standard_operators(site: Path, show: Open) -> None:
+    tab = show((site / "models/gemma-4-e2b.html").read_text(encoding="utf-8"), wait=False)
+    for runtime, words in (("tract-wheel", "right"), ("cpu", "")):
+        dl = tab.locator(f"section[data-runtime={runtime}] dl").first
+        told = dl.locator("dt", has_text="in standard operators (gqa rewrite)")
+        found = told.locator("xpath=following-sibling::dd[1]").all_inner_texts()
+        assert "".join(found).strip() == words
+
+
 def test_a_page_of_the_site_opens_without_a_message(show: Open, site: Path) -> None:
     for place in PAGES[1:]:  # `show` fails if the policy stops a script or style
         tab = show((site / place).read_text(encoding="utf-8"), "#?q=gemma4", wait=False)
