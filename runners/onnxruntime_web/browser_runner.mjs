@@ -6,7 +6,7 @@
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
-import { createReadStream, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createReadStream, existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { basename, extname, join, relative } from "node:path";
@@ -48,13 +48,16 @@ const { values: options } = parseArgs({
     adapter: { type: "string" },
     shaders: { type: "string" }, // a browser keeps none
     again: { type: "string" },
+    opening: { type: "string", default: "90" }, // the most seconds until the page asks for requests
     answers: { type: "string", default: "1" },
   },
 });
 const answers = new Answers(Number(options.answers));
 const secret = randomUUID();
 const folders = { runner: fileURLToPath(new URL(".", import.meta.url)), modules: join(options.modules, "node_modules") };
-const profile = mkdtempSync(join(tmpdir(), "gqa-")); // short, as the browser's socket is in it
+// The browser's socket is in it, and the path of a socket has at most 107 bytes.
+const parent = Buffer.byteLength(tmpdir()) > 40 && existsSync("/tmp") ? "/tmp" : tmpdir();
+const profile = mkdtempSync(join(parent, "gqa-"));
 // However this process ends, this shell ends the browser and removes what it wrote; its last processes may still write.
 const script = 'read -r browser && read -r _; kill -9 $browser; for _ in 1 2 3 4; do rm -rf -- "$1"; sleep 1; done';
 const remover = spawn("/bin/sh", ["-c", script, "sh", profile], { detached: true, stdio: ["pipe", "ignore", "ignore"] });
@@ -109,7 +112,10 @@ async function describe() {
   const starts = new Promise((resolve) => (answered = resolve));
   browser.on("error", ({ message }) => answered({ ended: message }));
   browser.on("exit", async () => answered({ ended: cause(await said) }));
+  const late = () => answered({ ended: `it did not open the page within ${options.opening} s` });
+  const patience = setTimeout(late, 1000 * options.opening);
   const { ended } = await starts;
+  clearTimeout(patience);
   if (ended !== undefined) {
     return { outcome: "unavailable", reason: `${options.browser} does not start: ${ended.replace(/\.$/, "")}.`, fix: null };
   }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -92,6 +93,29 @@ def test_a_browser_that_does_not_start(
     broken.chmod(0o755)
     reason = start(*arguments, "--browser", broken).ask(cmd="describe")["reason"]
     assert reason == f"{broken} does not start: It lacks a library."
+
+
+def test_a_browser_that_never_opens_the_page(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    lazy = tmp_path / "chrome"
+    lazy.write_text("#!/bin/sh\nexec sleep 600\n")
+    lazy.chmod(0o755)
+    program = RUNNERS / "onnxruntime_web" / "browser_runner.mjs"
+    command = ["node", program, *arguments, "--browser", lazy, "--opening", "1"]
+    asked = '{"id": 1, "cmd": "describe"}\n'
+    done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=60)
+    reason = f"{lazy} does not start: it did not open the page within 1 s."
+    assert json.loads(done.stdout)["reason"] == reason
+
+
+def test_a_long_path_of_temporary_files_does_not_stop_it(
+    start: Start, arguments: tuple[str, ...], chromium: Runner, tmp_path: Path
+) -> None:
+    """The path of a socket has at most 107 bytes."""
+    deep = tmp_path / ("x" * 80)
+    deep.mkdir()
+    runner = start(*arguments, "--browser", "chromium", TMPDIR=str(deep))
+    assert runner.ask(cmd="describe")["outcome"] == "described"
+    assert runner.end() == 0
 
 
 @pytest.fixture
