@@ -2,7 +2,7 @@
 // sees neither that Dawn's adapter nor its buffers and shaders, so the adapter is that of the npm package
 // webgpu, with the same drivers, and buffers on the device are those of a model that copies a tensor.
 
-import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -15,7 +15,7 @@ export const WEBGPU = "WebGpuExecutionProvider";
 /** Sessions on WebGPU. */
 export class NativeWebGpu extends Runtime {
   #copiers = new Map(); // direction and type → session
-  #profiles = mkdtempSync(join(tmpdir(), "gqa-profiles-"));
+  #profiles = null; // a folder
 
   constructor(ort, messages, more) {
     super(ort, messages, null, { option: "webgpu", provider: WEBGPU, devices: null, more });
@@ -23,13 +23,13 @@ export class NativeWebGpu extends Runtime {
   }
 
   #clear() {
-    rmSync(this.#profiles, { recursive: true, force: true });
+    if (this.#profiles) rmSync(this.#profiles, { recursive: true, force: true });
   }
 
   /** The library logs from C, so a profile says where the nodes of a session ran. */
   async loadWithLog(model) {
     this.#clear(); // a session whose run failed left one
-    mkdirSync(this.#profiles);
+    this.#profiles = mkdtempSync(join(tmpdir(), "gqa-profile-"));
     const profileFilePrefix = join(this.#profiles, "profile");
     return { session: await this.create(model, { enableProfiling: true, profileFilePrefix }) };
   }
@@ -39,6 +39,7 @@ export class NativeWebGpu extends Runtime {
     session.endProfiling();
     const [file] = readdirSync(this.#profiles);
     const events = JSON.parse(readFileSync(join(this.#profiles, file), "utf8"));
+    this.#clear();
     const nodes = events.map(({ args }) => args).filter((args) => args?.provider);
     const meant = nodes.filter(({ op_name }) => op_name === OPERATOR);
     const providers = (meant.length ? meant : nodes).map(({ provider }) => provider);

@@ -107,7 +107,9 @@ WEBGPU = "WebGpuExecutionProvider"
 def webgpu(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     """The real runner on any available adapter, one for most tests."""
     with runners(LAUNCH, lambda: tmp_path_factory.mktemp("runner")) as started:
-        yield on_adapter(started, packages)
+        runner = on_adapter(started, packages)
+        yield runner
+        assert runner.end() == 0
 
 
 def on_adapter(start: Start, folder: Path, *options: str, **environment: str) -> Runner:
