@@ -154,6 +154,8 @@ class DescribedAnswer(_Message):
     exact command that mends it, or null."""
     threads: Annotated[int, Field(ge=1)] | Literal["default"] | None = None
     """With how many threads the runtime computes; default: as many as it chooses."""
+    provider_options: dict[ProtocolName, ProtocolLine] = {}
+    """The options of the execution provider."""
     versions: dict[ProtocolName, ProtocolLine] = {}
     """Versions of everything that may affect a result, for the record."""
     operator: OperatorSchema | None = None

@@ -190,6 +190,8 @@ class TargetDescription(_Part):
     """The number of threads of the runtime; `default`: it chooses itself."""
     dtypes: Several[Name] = ()
     features: Several[Name] = ()
+    provider_options: dict[Name, Text] = {}
+    """The options of the execution provider."""
     versions: dict[Name, Name] = {}
     """The versions of everything else that may affect a result, by name."""
     uncalled: UncalledParts | None = None

@@ -89,13 +89,15 @@ class TargetOption:
     """An option of ``gqa`` and of pytest that chooses the program that a target uses.
 
     ``start`` turns its value, None if it was not set, into parts of the runner's command. It raises
-    :class:`TargetError` for an invalid value.
+    :class:`TargetError` for an invalid value. ``of_one_target``: all its values are for the same
+    target; otherwise there is a target for each.
     """
 
     flag: str
     metavar: str
     help: str
     start: Callable[[str | None], RunnerStart]
+    of_one_target: bool = False
 
     @property
     def name(self) -> str:
@@ -223,6 +225,17 @@ def _device(typed: str | None) -> RunnerStart:
     return RunnerStart(arguments=("--device", typed))
 
 
+def _provider_option(typed: str | None) -> RunnerStart:
+    if not typed:
+        return RunnerStart()
+    key, separator, _ = typed.partition("=")
+    if not key or not separator:
+        raise TargetError(
+            f"--provider-option '{typed}' is not KEY=VALUE, such as backend_type=htp."
+        )
+    return RunnerStart(arguments=("--provider-option", typed))
+
+
 def _cuda_python() -> RunnerStart:
     """The parts for the Python whose onnxruntime has CUDA."""
     program = tools.find_cuda_python()
@@ -305,6 +318,13 @@ DEVICE: Final = TargetOption(
     "N",
     "The number of the GPU, or of another device of an execution provider; default: 0; repeat.",
     _device,
+)
+PROVIDER_OPTION: Final = TargetOption(
+    "--provider-option",
+    "KEY=VALUE",
+    "An option of the execution provider of ort-plugin:WORD; repeat: a target gets all of them.",
+    _provider_option,
+    of_one_target=True,
 )
 TRACT: Final = TargetOption(
     "--tract",
@@ -581,6 +601,17 @@ TARGETS: tuple[TargetEntry, ...] = (
 )
 
 
+#: Any execution provider of ONNX Runtime.
+_ANY_PROVIDER: Final = TargetEntry(
+    name=f"{PLUGIN}WORD",
+    runner=_ORT_RUNNER,
+    options=(ORT_PYTHON, DEVICE, PROVIDER_OPTION),
+    target_class="gpu",
+    needs="the Python package onnxruntime, 1.23 or later, and the plugin",
+    maps_device=True,
+)
+
+
 def entry_of(name: str) -> TargetEntry | None:
     """The entry with this name, which may have a release (``cpu@1.25.1``).
 
@@ -611,15 +642,11 @@ def _plugin(name: str) -> TargetEntry:
     package = "onnxruntime" if built_in is None else f"onnxruntime-{device_word(word)}"
     is_module = built_in is None and re.fullmatch(r"\w+", word, re.ASCII)
     plugin = f" {word}==PLUGIN" if is_module else ""
-    return TargetEntry(
+    return replace(
+        _ANY_PROVIDER,
         name=name,
-        runner=_ORT_RUNNER,
         arguments=("--plugin", word),
-        options=(ORT_PYTHON, DEVICE),
         execution_provider=built_in,
-        target_class="gpu",
-        needs="the Python package onnxruntime, 1.23 or later, and the plugin",
-        maps_device=True,
         script=replace(
             _ORT_SCRIPT,
             needs=f"{package}==VERSION{plugin}",
@@ -635,12 +662,19 @@ def device_word(provider: str) -> str:
 
 def target_names() -> tuple[str, ...]:
     """Everything that ``--ep`` takes, for help texts and messages."""
-    return (*(entry.name for entry in TARGETS), f"{EXEC}PATH", f"{PLUGIN}WORD", f"{STANDARD}TARGET")
+    names = (entry.name for entry in TARGETS)
+    return (*names, f"{EXEC}PATH", _ANY_PROVIDER.name, f"{STANDARD}TARGET")
 
 
 def target_options() -> tuple[TargetOption, ...]:
     """The options of all targets, each once."""
-    return tuple(dict.fromkeys(option for entry in TARGETS for option in entry.options))
+    every = (*TARGETS, _ANY_PROVIDER)
+    return tuple(dict.fromkeys(option for entry in every for option in entry.options))
+
+
+def takers_of(option: TargetOption) -> list[str]:
+    """The names of the targets that take an option, as `target_names` has them."""
+    return [entry.name for entry in (*TARGETS, _ANY_PROVIDER) if option in entry.options]
 
 
 def run_options() -> tuple[TargetOption, ...]:

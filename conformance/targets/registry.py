@@ -6,7 +6,7 @@ import itertools
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -179,11 +179,17 @@ def _check_not_empty(programs: OptionValues) -> None:
 
 
 def _check_taken(programs: OptionValues, targets: Sequence[Target]) -> None:
-    """Raise :class:`TargetError` for an option that no target takes."""
+    """Raise :class:`TargetError` for an option that no target takes, and for a key given twice."""
+    keys = [pair.partition("=")[0] for pair in programs.values_of(catalogue.PROVIDER_OPTION)]
+    if twice := [key for number, key in enumerate(keys) if key in keys[:number]]:
+        raise TargetError(
+            f"{catalogue.PROVIDER_OPTION.flag} gives {twice[0]} several values, and a target takes "
+            "one; run the command once for each."
+        )
     taken = {option for target in targets for option in target.entry.options}
     for option in catalogue.target_options():
         if programs.values_of(option) and option not in taken:
-            takers = [entry.name for entry in catalogue.TARGETS if option in entry.options]
+            takers = catalogue.takers_of(option)
             labels = ", ".join(target.label for target in targets)
             raise TargetError(
                 f"{option.flag} is for {', '.join(takers)}, and the targets are {labels}; "
@@ -220,18 +226,24 @@ def _targets(ep: str, programs: OptionValues) -> list[Target]:
     return [target for each in chosen for target in _of_release(entry, each, programs)]
 
 
+#: A value of an option; None if it was not given.
+OptionValue = tuple[TargetOption, str | None]
+
+
 def _of_release(entry: TargetEntry, release: str | None, programs: OptionValues) -> list[Target]:
     """The targets of an entry and a release: one for each combination of values of options."""
 
-    def values_of(option: TargetOption) -> tuple[str | None, ...]:
+    def values_of(option: TargetOption) -> list[tuple[OptionValue, ...]]:
+        """The values of each target."""
         if release is not None and entry.package is not None and option is entry.package.option:
-            return (entry.package.value(release),)
-        return programs.values_of(option) or (None,)
+            return [((option, entry.package.value(release)),)]
+        values = [(option, value) for value in programs.values_of(option) or (None,)]
+        return [tuple(values)] if option.of_one_target else [(value,) for value in values]
 
-    values = map(values_of, entry.options)
+    targets = itertools.product(*map(values_of, entry.options))
     return [
-        _built_in(entry, dict(zip(entry.options, typed, strict=True)), number, release)
-        for number, typed in enumerate(itertools.product(*values), start=1)
+        _built_in(entry, [*itertools.chain.from_iterable(typed)], number, release)
+        for number, typed in enumerate(targets, start=1)
     ]
 
 
@@ -266,14 +278,14 @@ def _any_program(ep: str) -> Target:
 
 
 def _built_in(
-    entry: TargetEntry, typed: Mapping[TargetOption, str | None], number: int, release: str | None
+    entry: TargetEntry, typed: Sequence[OptionValue], number: int, release: str | None
 ) -> Target:
     pinned = entry.package.option if release and entry.package else None
-    starts = {option: option.start(value) for option, value in typed.items()}
-    python_by = next((option for option, start in starts.items() if start.interpreter), None)
+    starts = [(option, option.start(value)) for option, value in typed]
+    python_by = next((option for option, start in starts if start.interpreter), None)
     python = RunnerStart() if python_by else entry.python()
-    every = (*starts.values(), python)
-    again = [(option.flag, value) for option, value in typed.items() if value and option != pinned]
+    every = (*(start for _, start in starts), python)
+    again = [(option.flag, value) for option, value in typed if value and option != pinned]
     runner = data_path("runners") / entry.runner
     target = Target(
         entry,

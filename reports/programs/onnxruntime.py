@@ -39,7 +39,7 @@ def add_plugin(options, word):
     known = {device.ep_name for device in onnxruntime.get_ep_devices()}
     onnxruntime.register_execution_provider_library("plugin", library)
     devices = [each for each in onnxruntime.get_ep_devices() if each.ep_name not in known]
-    options.add_provider_for_devices(devices[:1], {})
+    options.add_provider_for_devices(devices[:1], RUNTIME["provider_options"])
 
 
 def call(session, feeds):

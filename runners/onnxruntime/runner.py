@@ -87,7 +87,7 @@ class Target:
         self.missing: Unavailable | None = None
         self.runtime: Any = None
         self.last_refusal: Exception | None = None
-        options = dict(arguments.provider_option)
+        self.options = options = dict(arguments.provider_option)
         try:
             if arguments.plugin:
                 onnxruntime = ort_availability.load_any()
@@ -125,6 +125,7 @@ class Target:
             "features": ["shared_buffer", "keep"],
             "operator": ort_availability.operator_schema(self.runtime.onnxruntime),
             "threads": self.runtime.threads,
+            "provider_options": self.options,
             **self.provider.description(),
         }
 

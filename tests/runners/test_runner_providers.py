@@ -134,6 +134,38 @@ def test_the_target_of_a_plugin() -> None:
         target_for("cuda", OptionValues(device="one"))
 
 
+def test_a_target_gets_every_provider_option() -> None:
+    options = ["backend_type=htp", "soc_model=69", "path=a=b"]
+    target = target_for("ort-plugin:./lib.so", OptionValues(provider_option=options))
+    passed = tuple(word for option in options for word in ("--provider-option", option))
+    assert target.command.argv[-6:] == passed
+    assert target.arguments == ("--ep", "ort-plugin:./lib.so", *passed)
+
+
+def test_a_plugin_gets_its_options(module: Modules, tmp_path: Path) -> None:
+    (tmp_path / "lib.so").touch()
+    device = SimpleNamespace(ep_name="Mine", ep_metadata={"library_path": str(tmp_path / "lib.so")})
+    library = SimpleNamespace(
+        __version__="1.32.0",
+        get_available_providers=list,
+        get_ep_devices=lambda: [device],
+        register_execution_provider_library=lambda name, path: None,
+    )
+    given: list[Any] = []
+    plugin = module("ort_providers").Plugin(library, str(tmp_path / "lib.so"), 0, {"a": "b"})
+    plugin.add_to(SimpleNamespace(add_provider_for_devices=lambda *both: given.extend(both)))
+    assert given == [[device], {"a": "b"}]
+
+
+def test_provider_options_are_described_and_exported(tmp_path: Path) -> None:
+    built_in = ["--ep", "ort-plugin:CPUExecutionProvider", "--provider-option", "a=b"]
+    export = [sys.executable, "-P", "-m", "conformance", "export", "smoke/decode[dtype=float32]"]
+    subprocess.run([*export, str(tmp_path / "out"), *built_in], check=True, capture_output=True)
+    program = (tmp_path / "out" / "repro.py").read_text()
+    assert '  "provider_options": {"a": "b"},\n' in program
+    assert 'add_provider_for_devices(devices[:1], RUNTIME["provider_options"])' in program
+
+
 def test_a_plugin_gets_its_name_from_its_runner() -> None:
     pytest.importorskip("nxrt_ep_cpu", reason="needs nxrt-ep-cpu: pip install nxrt-ep-cpu")
     with PlanRun(Plan(target_for("ort-plugin:nxrt_ep_cpu"), (), ())) as run:

@@ -230,12 +230,13 @@ def _options(target: TargetRecord, alone: bool) -> dict[str, Any]:
     assert script is not None  # or there is no program
     provider = (entry.execution_provider if entry else None) or ""
     device = device_word(provider) or "cpu"
+    described = target.describe.provider_options if target.describe else {}
     return {
         "provider": provider,
         "device": device,
         "alone": alone and (device != "cpu" or bool(script.plugin)),
         "options": script.options,
-        "provider_options": dict(script.provider_options),
+        "provider_options": {**described, **script.provider_options},
         "plugin": script.plugin,
         "threads": script.threads,
         "adapter": target.describe.adapter if target.describe else None,
