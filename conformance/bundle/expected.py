@@ -36,16 +36,18 @@ class Expected:
     """The oracle's result for one output.
 
     ``name`` is the output's name. ``past_error`` are the errors of the past, in a loop.
+    ``stored_scores``: the budgets are those of a kernel that computes scores in the storage type.
     """
 
     name: str
     reference: Reference
     past_error: PastErrors | None = None
+    stored_scores: bool = False
 
     @cached_property
     def units(self) -> Array:
         """The units of the error model (tolerance.py), of the output's shape."""
-        return unit_budget(self.name, self.reference, self.past_error)
+        return unit_budget(self.name, self.reference, self.past_error, self.stored_scores)
 
     @cached_property
     def rounded(self) -> Array:
@@ -146,5 +148,5 @@ class Expected:
 
     @property
     def _bounded(self) -> BoundedOutput | None:
-        in_loop = self.past_error is not None
-        return None if in_loop or "units" in vars(self) else self.reference.bounded
+        exact = self.past_error is not None or self.stored_scores or "units" in vars(self)
+        return None if exact else self.reference.bounded

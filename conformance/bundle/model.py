@@ -81,6 +81,16 @@ def filled_model(content: bytes, weights: Mapping[str, np.ndarray]) -> onnx.Mode
     return model
 
 
+def with_shapes(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
+    """A copy of the model whose inputs and outputs are declared with these shapes."""
+    static = onnx.ModelProto()
+    static.CopyFrom(model)
+    for value in (*static.graph.input, *static.graph.output):
+        dtype = value.type.tensor_type.elem_type
+        value.CopyFrom(helper.make_tensor_value_info(value.name, dtype, shapes[value.name]))
+    return static
+
+
 def node_of(
     call: Call, step: Step, name: str = "gqa", renamed: Mapping[str, str] | None = None
 ) -> onnx.NodeProto:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from conformance.base.array_types import NUMPY, Array
 from conformance.base.interrupts import undisturbed
 from conformance.bundle.expected import Expected
-from conformance.bundle.model import tensor_of
+from conformance.bundle.model import tensor_of, with_shapes
 from conformance.bundle.script import Script, script_of
 from conformance.bundle.variants import variant_script
 from conformance.case.relations import RelationName
@@ -33,10 +33,14 @@ from conformance.operator.call import Call, GraphCall
 from conformance.operator.readings import ReadingName
 from conformance.operator.tensors import Step
 from conformance.oracle import OracleError, Reference
-from conformance.oracle.tolerance import PastErrors, past_errors
+from conformance.oracle.tolerance import STORED_SCORES, PastErrors, TargetClass, past_errors
 
 #: The expectation for each output, for each step.
 ExpectedSteps = tuple[dict[str, Expected], ...]
+
+
+class NoStaticShapesError(ValueError):
+    """A model cannot get static shapes; the message is a clause that says why."""
 
 
 def digest_of(call: Call, relation: RelationName | None = None) -> str:
@@ -67,6 +71,7 @@ class Prepared:
     """The model and inputs of a call, or of its variant, and the expected outputs.
 
     ``reading`` is the reading of the documentation that the outputs follow; None: the usual one.
+    ``stored_scores``: the budgets are those of a kernel that computes scores in the storage type.
     """
 
     call: Call
@@ -75,6 +80,7 @@ class Prepared:
     wanted_readings: tuple[ReadingName, ...]
     script: Script
     reading: ReadingName | None = None
+    stored_scores: bool = False
 
     # What a runner gets
 
@@ -122,6 +128,25 @@ class Prepared:
             **outputs,
         }
 
+    def static_model(self) -> bytes:
+        """The model with the shapes of its calls.
+
+        Raises :class:`NoStaticShapesError` if they differ, or are not defined.
+        """
+        if self.unjudged is not None:
+            raise NoStaticShapesError("the shapes of its outputs are not defined")
+        computed = self._computed
+        first, *others = (
+            {name: array.shape for name, array in {**step.buffers, **inputs}.items()}
+            | {name: expected.shape for name, expected in outputs.items()}
+            for step, inputs, outputs in zip(
+                self.script.steps, computed.inputs, computed.steps, strict=True
+            )
+        )
+        if any(shapes != first for shapes in others):
+            raise NoStaticShapesError("the shapes of its calls differ")
+        return with_shapes(self.script.model, first).SerializeToString(deterministic=True)
+
     @cached_property
     def most_tensor_bytes(self) -> int:
         """An upper bound of the size of all inputs and expected outputs.
@@ -152,7 +177,7 @@ class Prepared:
 
     @cached_property
     def _computed(self) -> ComputedSteps:
-        return computed_steps(self.script)
+        return computed_steps(self.script, self.stored_scores)
 
     @cached_property
     def _others(self) -> dict[ReadingName, Prepared]:
@@ -180,6 +205,11 @@ class Prepared:
         """The other readings that give the call a meaning."""
         return tuple(self._others)
 
+    def judged_as(self, target_class: TargetClass) -> Prepared:
+        """The same call with the budgets of this class of targets."""
+        stored = target_class in STORED_SCORES
+        return self if stored == self.stored_scores else replace(self, stored_scores=stored)
+
     def by(self, reading: ReadingName) -> Prepared:
         """The same call by one of its ``readings``."""
         return self._others[reading]
@@ -197,7 +227,7 @@ class ComputedSteps(NamedTuple):
     unjudged: str | None
 
 
-def computed_steps(script: Script) -> ComputedSteps:
+def computed_steps(script: Script, stored_scores: bool = False) -> ComputedSteps:
     """The oracle's answers to the steps of a script."""
     answers = ComputedSteps([], [], None)
     references: Mapping[str, Reference] = {}
@@ -213,7 +243,10 @@ def computed_steps(script: Script) -> ComputedSteps:
         except OracleError as error:
             return answers._replace(unjudged=str(error).removesuffix("."))
         answers.steps.append(
-            {name: Expected(name, reference, past_error) for name, reference in references.items()}
+            {
+                name: Expected(name, reference, past_error, stored_scores)
+                for name, reference in references.items()
+            }
         )
     return answers
 

@@ -22,10 +22,12 @@ from conformance.oracle.numbers import LARGEST_FLOAT32, Bool, Float, Storage
 if TYPE_CHECKING:
     from conformance.oracle.reference import Reference
 
-TargetClass = Literal["cpu", "gpu"]
+TargetClass = Literal["cpu", "gpu", "npu"]
 
 #: The factor of the unit budget, by target class: K in docs/tolerance.md.
-CONSTANTS: Final[Mapping[TargetClass, float]] = {"cpu": 2.0, "gpu": 2.0}
+CONSTANTS: Final[Mapping[TargetClass, float]] = {"cpu": 2.0, "gpu": 2.0, "npu": 2.0}
+#: The classes that compute scores and their exp in the storage type (docs/tolerance.md).
+STORED_SCORES: Final[frozenset[TargetClass]] = frozenset({"npu"})
 
 #: Unit roundoff of float32, the arithmetic between roundings to storage.
 A: Final = 2.0**-24
@@ -97,22 +99,26 @@ def arithmetic_budget(name: str, reference: Reference, past: PastErrors | None =
     return inside + storage.unit * np.abs(reference.value) + floor_of(storage)
 
 
-def unit_budget(name: str, reference: Reference, past: PastErrors | None) -> Float:
+def unit_budget(
+    name: str, reference: Reference, past: PastErrors | None, stored_scores: bool = False
+) -> Float:
     """Return the unit budget of an output: absolute errors in float64, without the factor K.
 
     A budget of 0 requires the exact value; copies of inputs have it. The budget of an undefined
     element has no meaning. NaN means that an element cannot be judged, which happens to a packed
-    byte if its high half may be either of two codes.
+    byte if its high half may be either of two codes. ``stored_scores``: the kernel computes scores
+    and their exp in the storage type.
     """
     if reference.unit is not None:
         return reference.unit
     if reference.tokens is not None:
         past_error = None if past is None else past.key if name == "present_key" else past.value
         return _present_budget(reference.tokens, past_error)
-    dtype = reference.dtype
+    dtype, qk_output = reference.dtype, reference.qk_output
+    a = Storage.of(dtype).unit if stored_scores else A
     if name == "output_qk":
-        return _of_blocks(reference, 3, lambda a: qk_budget(a, dtype, reference.qk_output, past))
-    return _of_blocks(reference, 1, lambda attention: output_budget(attention, dtype, past))
+        return _of_blocks(reference, 3, lambda each: qk_budget(each, dtype, qk_output, past, a))
+    return _of_blocks(reference, 1, lambda each: output_budget(each, dtype, past, a))
 
 
 def _of_blocks(reference: Reference, axis: int, budget: Callable[[Attention], Float]) -> Float:
@@ -269,10 +275,13 @@ def _parts(attention: Attention) -> Iterator[tuple[tuple[slice, ...], Attention]
                 yield at, attention.at(*at)
 
 
-def score_error(attention: Attention, dtype: np.dtype[Any], key_error: Float) -> Float:
+def score_error(
+    attention: Attention, dtype: np.dtype[Any], key_error: Float, a: float = A
+) -> Float:
     """Return the largest error of each score after softcap, [B, K, G, S, T].
 
-    ``key_error`` [B, K, T, D] is that of the keys, as :func:`attended_error` returns it.
+    ``key_error`` [B, K, T, D] is that of the keys, as :func:`attended_error` returns it. Here and
+    below, ``a`` is the unit roundoff of the arithmetic with scores.
     """
     storage = Storage.of(dtype)
     q, k = np.abs(attention.query), np.abs(attention.key)
@@ -291,12 +300,12 @@ def score_error(attention: Attention, dtype: np.dtype[Any], key_error: Float) ->
     if key_error.any():
         error += _dot_products(q + query_error, key_error)
     error *= scale
-    error += SCALE * A * np.abs(attention.scores)
+    error += SCALE * a * np.abs(attention.scores)
     if attention.softcap:
         cap, s = attention.softcap, np.abs(attention.scores)
         # tanh is flatter farther from 0, so an error towards 0 has the largest effect.
         error = np.abs(cap * np.tanh(s / cap) - cap * np.tanh((s - error) / cap))
-        error += (TANH + 1) * A * np.abs(attention.capped)
+        error += (TANH + 1) * a * np.abs(attention.capped)
     return error
 
 
@@ -311,48 +320,55 @@ def _dot_products(queries: Float, keys: Float) -> Float:
     return products.reshape(*queries.shape[:-1], keys.shape[2])
 
 
-def logit_error(attention: Attention, dtype: np.dtype[Any], key_error: Float) -> Float:
+def logit_error(
+    attention: Attention, dtype: np.dtype[Any], key_error: Float, a: float = A
+) -> Float:
     """Return the largest error of each logit, [B, K, G, S, T]; 0 for a logit of -inf."""
-    error = score_error(attention, dtype, key_error)
-    error += A * np.abs(attention.logits)
+    error = score_error(attention, dtype, key_error, a)
+    error += a * np.abs(attention.logits)
     return np.where(attention.attends, error, 0.0)
 
 
-def weight_error(attention: Attention, logit_errors: Float) -> Float:
+def weight_error(attention: Attention, logit_errors: Float, a: float = A) -> Float:
     """Return ``logit_errors`` plus the error of exp, expressed as an error of the logit."""
-    error = _exp_error(attention.top[..., None] - attention.logits)
+    error = _exp_error(attention.top[..., None] - attention.logits, a)
     error += logit_errors
     return np.where(attention.attends, error, 0.0)
 
 
-def sink_error(attention: Attention) -> Float:
+def sink_error(attention: Attention, a: float = A) -> Float:
     """Return the largest error of the sink's logit, [B, K, G, S]: only that of exp."""
     if attention.sink is None:
         return np.zeros_like(attention.sink_probability)
-    return _exp_error(attention.top - np.maximum(attention.sink[:, :, None], -LARGEST_FLOAT32))
+    below_top = attention.top - np.maximum(attention.sink[:, :, None], -LARGEST_FLOAT32)
+    return _exp_error(below_top, a)
 
 
-def _exp_error(below_top: Float) -> Float:
+def _exp_error(below_top: Float, a: float) -> Float:
     """Return the relative error of exp(-below_top): two roundings of the argument, and its own."""
-    return 2 * A * below_top + EXP * A
+    return 2 * a * below_top + EXP * a
 
 
 def output_budget(
-    attention: Attention, dtype: np.dtype[Any], past: PastErrors | None = None
+    attention: Attention, dtype: np.dtype[Any], past: PastErrors | None = None, a: float = A
 ) -> Float:
     """Return the unit budget of an output, [B, S, K, G, D]."""
     key_error, value_error = _key_error(attention, past), _value_error(attention, past)
     total = np.empty_like(attention.output)
     for (b, heads, rows, keys), part in _parts(attention):
         rest, gain, sink_gain = budget_and_gains(
-            part, dtype, key_error[b, heads, keys], value_error[b, heads, keys]
+            part, dtype, key_error[b, heads, keys], value_error[b, heads, keys], a
         )
         total[b, heads, :, rows] = rest + weighted_distances(part, gain, sink_gain)
     return total.transpose(0, 3, 1, 2, 4)
 
 
 def budget_and_gains(
-    attention: Attention, dtype: np.dtype[Any], key_error: Float, value_error: Float
+    attention: Attention,
+    dtype: np.dtype[Any],
+    key_error: Float,
+    value_error: Float,
+    a: float = A,
 ) -> tuple[Float, Float, Float]:
     """Return the unit budget [B, K, G, S, D] but for the errors of logits, and what these move.
 
@@ -362,11 +378,11 @@ def budget_and_gains(
     is one more key, with the value 0. The errors of keys and values are [B, K, T, D].
     """
     storage = Storage.of(dtype)
-    errors = weight_error(attention, logit_error(attention, dtype, key_error))
-    sink_errors = sink_error(attention)
+    errors = weight_error(attention, logit_error(attention, dtype, key_error, a), a)
+    sink_errors = sink_error(attention, a)
     magnitudes = np.abs(attention.value)[:, :, None]
     rest: Float = storage.unit * np.abs(attention.output) + floor_of(storage)
-    lost = _sum_error(attention, storage)
+    lost = _sum_error(attention, storage, a)
     lost += FLUSH * attention.visible[:, None, None]
     rest += lost @ magnitudes
     if value_error.any():
@@ -387,39 +403,43 @@ def _value_error(attention: Attention, past: PastErrors | None) -> Float:
 
 
 def qk_budget(
-    attention: Attention, dtype: np.dtype[Any], qk_output: int, past: PastErrors | None = None
+    attention: Attention,
+    dtype: np.dtype[Any],
+    qk_output: int,
+    past: PastErrors | None = None,
+    a: float = A,
 ) -> Float:
     """Return the unit budget of an output_qk, [B, K, G, S, T]: logits (1) or probabilities (2)."""
     key_error = _key_error(attention, past)
     budget = np.zeros_like(attention.logits)
     for (b, heads, rows, keys), part in _parts(attention):
-        errors = logit_error(part, dtype, key_error[b, heads, keys])
+        errors = logit_error(part, dtype, key_error[b, heads, keys], a)
         of_part = _logit_budget if qk_output == 1 else _probability_budget
-        budget[b, heads, :, rows, keys] = of_part(part, Storage.of(dtype), errors)
+        budget[b, heads, :, rows, keys] = of_part(part, Storage.of(dtype), errors, a)
     return budget
 
 
-def _logit_budget(attention: Attention, storage: Storage, errors: Float) -> Float:
+def _logit_budget(attention: Attention, storage: Storage, errors: Float, _: float) -> Float:
     logits = np.where(attention.attends, attention.logits, 0.0)
     return errors + storage.unit * np.abs(logits) + floor_of(storage)
 
 
-def _probability_budget(attention: Attention, storage: Storage, errors: Float) -> Float:
-    errors, sink_errors = weight_error(attention, errors), sink_error(attention)
+def _probability_budget(attention: Attention, storage: Storage, errors: Float, a: float) -> Float:
+    errors, sink_errors = weight_error(attention, errors, a), sink_error(attention, a)
     p, sink = attention.probabilities, attention.sink_probability
     most = (p * np.exp(np.minimum(errors, 60.0))).sum(axis=-1)
     most += sink * np.exp(np.minimum(sink_errors, 60.0))
     least = p * np.exp(-errors) / np.maximum(most, 1e-30)[..., None]
     moved = np.maximum(_largest_weights(attention, errors, sink_errors) - p, p - least)
-    stored: Float = np.minimum(moved, 1.0) + _sum_error(attention, storage) + FLUSH
+    stored: Float = np.minimum(moved, 1.0) + _sum_error(attention, storage, a) + FLUSH
     return np.where(p > 0.0, stored, 0.0)
 
 
-def _sum_error(attention: Attention, storage: Storage) -> Float:
+def _sum_error(attention: Attention, storage: Storage, a: float) -> Float:
     """Return the error of a probability from the softmax's sums and storage, [B, K, G, S, T]."""
     p = attention.probabilities
     keys = attention.visible.sum(axis=-1, keepdims=True)[:, None, None]
-    error: Float = (storage.unit + (2 * keys + NORMALISE) * A) * p
+    error: Float = (storage.unit + 2 * keys * A + NORMALISE * a) * p
     error += np.minimum(p, floor_of(storage))
     return error
 

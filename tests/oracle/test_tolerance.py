@@ -20,8 +20,10 @@ from numpy.random import RandomState
 from random_configurations import STAGES, random_configuration
 from tables import tables
 
+from conformance.bundle.prepare import prepare
+from conformance.operator.call import checked_call
 from conformance.oracle import Reference, reference
-from conformance.oracle.tolerance import CONSTANTS, PastErrors, budgets, shares
+from conformance.oracle.tolerance import CONSTANTS, PastErrors, budgets, shares, unit_budget
 
 TABLES = tables(__file__)
 
@@ -317,9 +319,17 @@ A = 2.0**-24
 
 
 def budget_by_hand(
-    reference_: Reference, unit: float, floor: float, cap: float, sink: float | None
+    reference_: Reference,
+    unit: float,
+    floor: float,
+    cap: float,
+    sink: float | None,
+    of_scores: float = A,
 ) -> np.ndarray:
-    """Return docs/tolerance.md for one head and its last query, sum by sum; [D]."""
+    """Return docs/tolerance.md for one head and its last query, sum by sum; [D].
+
+    ``of_scores`` is the unit roundoff of the arithmetic with scores.
+    """
     attention = reference_.attention
     q, mq = attention.query[0, 0, 0, -1], attention.query_magnitude[0, 0, 0, -1]
     keys, mks, values = attention.key[0, 0], attention.keys.magnitude[0, 0], attention.value[0, 0]
@@ -328,7 +338,7 @@ def budget_by_hand(
     top = max([*logits] if sink is None else [*logits, sink])
 
     def exp_error(logit: float) -> float:
-        return 2 * A * (top - logit) + 4 * A
+        return 2 * of_scores * (top - logit) + 4 * of_scores
 
     errors = []
     for j in range(n):
@@ -340,11 +350,11 @@ def budget_by_hand(
         error += sum(c * (abs(q[e]) + of_query[e]) * of_key[e] for e in range(d))
         error += c * d * A * sum(abs(q[e] * keys[j][e]) for e in range(d))
         score = abs(c * (q @ keys[j]))
-        error += 3 * A * score
+        error += 3 * of_scores * score
         if cap:
             error = cap * np.tanh(score / cap) - cap * np.tanh((score - error) / cap)
-            error += 9 * A * cap * np.tanh(score / cap)
-        errors.append(error + A * abs(logits[j]) + exp_error(logits[j]))
+            error += 9 * of_scores * cap * np.tanh(score / cap)
+        errors.append(error + of_scores * abs(logits[j]) + exp_error(logits[j]))
 
     sink_share = 0.0 if sink is None else 1 - p.sum()
     sink_error = 0.0 if sink is None else exp_error(sink)
@@ -355,7 +365,8 @@ def budget_by_hand(
         moved = sum(p[j] * np.expm1(errors[j]) * abs(values[j][e] - o) for j in range(n))
         moved += sink_share * np.expm1(sink_error) * abs(o)
         summed = sum(
-            ((unit + (2 * n + 4) * A) * p[j] + min(p[j], floor) + 2.0**-126) * abs(values[j][e])
+            ((unit + 2 * n * A + 4 * of_scores) * p[j] + min(p[j], floor) + 2.0**-126)
+            * abs(values[j][e])
             for j in range(n)
         )
         budget.append(moved / least + summed + unit * abs(o) + floor)
@@ -386,6 +397,20 @@ def test_the_budget_is_the_one_of_the_documentation(
     output = reference(inputs, attributes, ["output"])["output"]
     expected = budget_by_hand(output, unit, floor, cap, sink)
     np.testing.assert_allclose(budgets({"output": output})["output"][0, -1], expected, rtol=1e-6)
+    stored = unit_budget("output", output, None, stored_scores=True)[0, -1]
+    expected = budget_by_hand(output, unit, floor, cap, sink, of_scores=unit)
+    np.testing.assert_allclose(stored, expected, rtol=1e-6)
+
+
+def test_the_class_of_a_target_decides_how_scores_may_be_rounded() -> None:
+    made = prepare(checked_call({"dtype": "float16", "batch_size": 1, "sequence_length": 4}))
+    usual = made.expected[0]["output"].units
+    assert made.judged_as("gpu") is made
+    wider = made.judged_as("npu")
+    assert (wider.expected[0]["output"].units > usual).all()
+    np.testing.assert_array_equal(
+        wider.expected[0]["present_key"].units, made.expected[0]["present_key"].units
+    )
 
 
 def test_a_tiny_probability_may_be_lost_in_storage() -> None:

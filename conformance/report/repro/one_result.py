@@ -71,8 +71,12 @@ def class_of(one: OneResult | None) -> TargetClass:
 
 
 def read_as(prepared: Prepared, one: OneResult | None) -> Prepared:
-    """The prepared case for the reading of the documentation that the result names."""
+    """The prepared case for the reading of the documentation that the result names.
+
+    Its budgets are those of the target's class.
+    """
     wanted = None if one is None else one.result.reading
+    prepared = prepared.judged_as(class_of(one))
     return next((prepared.by(name) for name in prepared.readings if name == wanted), prepared)
 
 
