@@ -13,6 +13,7 @@ _SERIES: Final = (
     (("cpu", "cuda"), [f"1.{minor}" for minor in range(20, 33)]),
     (("node",), [*(f"1.{minor}" for minor in range(20, 28)), "1.29", "1.30"]),
     (("openvino",), [f"2026.{minor}" for minor in range(5)]),
+    (("qnn",), [f"2.{minor}" for minor in range(3, 8)]),
     (("wasm", "webgpu"), ["1.25", "1.26", "1.27", "1.29", "1.30"]),
     (("tract",), ["0.22.5", *(f"0.23.{patch}" for patch in (0, 1, 2, 3, 5, 6, 7, 8, 9))]),
 )

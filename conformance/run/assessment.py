@@ -11,7 +11,7 @@ from typing import Final
 from conformance.base.remembered import cache_last
 from conformance.base.yaml_source import InputError
 from conformance.bundle.effects import why_insensitive
-from conformance.bundle.prepare import Prepared, digest_of, prepare
+from conformance.bundle.prepare import NoStaticShapesError, Prepared, digest_of, prepare
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
@@ -151,11 +151,13 @@ class Assessment:
 
     def _judged_with_variant(self) -> tuple[Judgement, RelationRecord | None]:
         """The judgement on the case, which its variant can make worse."""
-        case, made = self._made.case, self._made
-        judged, outputs = self._judged(made.own)
+        case, target_class = self._made.case, self._ready.target.entry.target_class
+        own = self._made.own.judged_as(target_class)
+        judged, outputs = self._judged(own)
         if case.relation is None or outputs is None:
             return judged, None
-        of_variant, others = self._judged(made.variant)
+        variant = self._made.variant.judged_as(target_class)
+        of_variant, others = self._judged(variant)
         what = RELATIONS[case.relation].what
         if others is None:
             reason = f"The variant (the same call {what}): {of_variant.reason}"
@@ -163,9 +165,9 @@ class Assessment:
         relation, faults = relate(
             case.call,
             case.relation,
-            (outputs, made.own.expected),
-            (others, made.variant.expected),
-            self._ready.target.entry.target_class,
+            (outputs, own.expected),
+            (others, variant.expected),
+            target_class,
         )
         if not faults:
             share = f"within {relation.share:.2g} of its bound"
@@ -208,6 +210,11 @@ class Assessment:
                 (_, why), *_ = rewritten.left
                 return Unavailable(reason=f"It has no form in standard operators: {why}.")
             model = rewritten.model.SerializeToString(deterministic=True)
+        elif target.entry.static_shapes:
+            try:
+                model = prepared.static_model()
+            except NoStaticShapesError as error:
+                return Unavailable(reason=f"It has no form with static shapes: {error}.")
         job = job_for(self._made.case, prepared, only_inputs=target.reads_only_inputs, model=model)
         return self._run(job)
 

@@ -16,10 +16,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from conformance.base.findings import SOFTWARE_ADAPTERS
-from conformance.base.paths import SHADERS, cache_root
+from conformance.base.paths import SHADERS, cache_root, data_path
 from conformance.base.target_names import EXEC, PLUGIN, STANDARD, split_release
 from conformance.targets import tools
 from conformance.targets.tools import RuntimeProgram, as_typed
@@ -114,18 +114,20 @@ class StandaloneProgram:
     ``environment`` is set by the program. ``options`` are the command-line options of tract, or the
     build of onnxruntime-web, or ``node`` for onnxruntime-node. ``shared_buffer`` says whether past
     and present can share a buffer. For ONNX Runtime's Python package, ``provider_options`` are
-    those of the execution provider, ``plugin`` is the library or the Python module of a plugin, and
-    ``threads`` is the number of threads of a session.
+    those of the execution provider, with the content of a JSON file for its path, ``plugin`` is the
+    library or the Python module of a plugin, ``threads`` is the number of threads of a session, and
+    ``static_shapes`` says that its models need the shapes of their call.
     """
 
     template: Template
     needs: str
     environment: Mapping[str, str] = field(default_factory=dict)
-    provider_options: Mapping[str, str] = field(default_factory=dict)
+    provider_options: Mapping[str, str | dict[str, Any]] = field(default_factory=dict)
     options: str = ""
     shared_buffer: bool = False
     plugin: str = ""
     threads: int = 1
+    static_shapes: bool = False
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,7 @@ class TargetEntry:
     - ``maps_device``: a driver maps memory of a device into the runner's process, so its memory
       limit is half of the machine's memory.
     - ``package`` is the package to whose releases the target can be pinned.
+    - ``static_shapes``: its compiler takes no model with dims that have no value.
     """
 
     name: str
@@ -200,6 +203,7 @@ class TargetEntry:
     python: Callable[[], RunnerStart] = RunnerStart
     maps_device: bool = False
     package: Package | None = None
+    static_shapes: bool = False
 
 
 # ── The options ─────────────────────────────────────────────────────────────────────────────────
@@ -403,6 +407,8 @@ _ONNXRUNTIME_NODE: Final = Package("npm", "onnxruntime-node", ONNXRUNTIME_NODE, 
 
 # ── The entries ─────────────────────────────────────────────────────────────────────────────────
 
+#: Lets the provider of Qualcomm take the operator; qnn_op_affinity.json in runners/ has the same.
+_QNN_PLACEMENT: Final = {"op_type": {"GroupQueryAttention": "htp"}}
 _ORT_SCRIPT: Final = StandaloneProgram("onnxruntime.py", "onnxruntime==VERSION", shared_buffer=True)
 _TRACT_SCRIPT: Final = StandaloneProgram(
     "tract.py", "tract-cli --version VERSION", options="-O --runtime cpu"
@@ -566,6 +572,33 @@ TARGETS: tuple[TargetEntry, ...] = (
         extra="openvino",
         package=_OPENVINO,
         script=StandaloneProgram("openvino.py", "openvino==VERSION", threads=0),
+    ),
+    TargetEntry(  # the simulator of Qualcomm's NPU
+        name="qnn",
+        runner=_ORT_RUNNER,
+        arguments=(
+            "--plugin",
+            "onnxruntime_qnn",
+            "--provider-option",
+            "backend_type=htp",
+            "--provider-option",
+            f"op_affinity={data_path('runners') / 'onnxruntime' / 'qnn_op_affinity.json'}",
+        ),
+        options=(ORT_PYTHON,),
+        target_class="npu",
+        needs="the Python packages onnxruntime and onnxruntime-qnn, 2.7 or later",
+        extra="qnn",
+        static_shapes=True,
+        script=replace(
+            _ORT_SCRIPT,
+            needs="onnx onnxruntime==VERSION onnxruntime-qnn==PLUGIN",
+            provider_options={
+                "backend_type": "htp",
+                "op_affinity": _QNN_PLACEMENT,
+            },
+            plugin="onnxruntime_qnn",
+            static_shapes=True,
+        ),
     ),
     _WEBGPU,
     replace(  # the older WebGPU kernels, in JavaScript

@@ -26,20 +26,50 @@ def session():
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     if RUNTIME["plugin"]:
         add_plugin(options, RUNTIME["plugin"])
+        content = static_model() if RUNTIME["static_shapes"] else model()
         # With enable_fallback Python would try again on the CPU.
-        return onnxruntime.InferenceSession(model(), options, enable_fallback=0)
-    providers = [(RUNTIME["provider"], RUNTIME["provider_options"])]
+        return onnxruntime.InferenceSession(content, options, enable_fallback=0)
+    providers = [(RUNTIME["provider"], provider_options())]
     return onnxruntime.InferenceSession(model(), options, providers=providers)
 
 
 def add_plugin(options, word):
     """Add the first device of a plugin, given by its library or by the Python module with it."""
     is_module = word.replace(".", "").isidentifier() and "/" not in word
-    library = importlib.import_module(word).get_library_path() if is_module else word
+    module = importlib.import_module(word) if is_module else None
+    library = module.get_library_path() if module else word
+    name = module.get_ep_name() if hasattr(module, "get_ep_name") else "plugin"
     known = {device.ep_name for device in onnxruntime.get_ep_devices()}
-    onnxruntime.register_execution_provider_library("plugin", library)
+    onnxruntime.register_execution_provider_library(name, library)
     devices = [each for each in onnxruntime.get_ep_devices() if each.ep_name not in known]
-    options.add_provider_for_devices(devices[:1], RUNTIME["provider_options"])
+    options.add_provider_for_devices(devices[:1], provider_options())
+
+
+def provider_options():
+    """The provider's options. A value that is no text is the content of a file that it reads."""
+    options = dict(RUNTIME["provider_options"])
+    for key, value in options.items():
+        if not isinstance(value, str):
+            options[key] = f"{key}.json"
+            with open(options[key], "w") as file:
+                json.dump(value, file)
+    return options
+
+
+def static_model():
+    """The model with the shapes of its first call; those of the outputs are found on the CPU."""
+    import onnx
+
+    on_cpu = onnxruntime.InferenceSession(model(), providers=["CPUExecutionProvider"])
+    arrays, names = inputs()[0], [output.name for output in on_cpu.get_outputs()]
+    arrays.update(zip(names, on_cpu.run(names, arrays)))
+    made = onnx.load_model_from_string(model())
+    for value in [*made.graph.input, *made.graph.output]:
+        dims = value.type.tensor_type.shape.dim
+        del dims[:]
+        for size in arrays[value.name].shape:
+            dims.add().dim_value = size
+    return made.SerializeToString()
 
 
 def call(session, feeds):
@@ -107,6 +137,6 @@ def main():
 
 
 from checks import check, end, in_child, results_of, values_of
-from inputs import DTYPES, dtype_of, model
+from inputs import DTYPES, dtype_of, inputs, model
 
 in_child(main)

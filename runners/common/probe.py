@@ -7,11 +7,11 @@ from tensor_file import length_field, varint_field
 FLOAT = 1  # a TensorProto.DataType
 
 
-def probe_model(data_type: int, rank: int) -> bytes:
-    """A ModelProto with one node, ``y = Relu(x)``, of this TensorProto.DataType, dims unnamed."""
+def probe_model(data_type: int, *dims: int) -> bytes:
+    """A ModelProto with one node, ``y = Relu(x)``, of this TensorProto.DataType and these dims."""
 
     def value(name: bytes) -> bytes:  # ValueInfoProto
-        shape = length_field(1, b"") * rank
+        shape = b"".join(length_field(1, varint_field(1, dim)) for dim in dims)
         tensor_type = varint_field(1, data_type) + length_field(2, shape)
         return length_field(1, name) + length_field(2, length_field(1, tensor_type))
 

@@ -67,7 +67,7 @@ def run_probe(onnxruntime: Any, provider: str, options: dict[str, str]) -> None:
     session_options.log_severity_level = 4
     session_options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     session = onnxruntime.InferenceSession(
-        probe_model(FLOAT, 1),
+        probe_model(FLOAT, 4),
         session_options,
         providers=[(provider, options)],
         enable_fallback=0,

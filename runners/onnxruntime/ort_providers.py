@@ -26,6 +26,8 @@ DEVICES = {CUDA: "cuda", "WebGpuExecutionProvider": "webgpu", "DmlExecutionProvi
 HARDWARE = {"GPU": "gpu", "NPU": "npu"}
 
 LIBRARY = re.compile(r".*\.(so|dylib|dll)(\.[0-9.]+)?", re.IGNORECASE)
+#: What installs the modules of plugins that are targets of this suite.
+PACKAGES = {"onnxruntime_qnn": "onnxruntime-qnn==2.7.0"}
 BUILT_IN = re.compile(r"[A-Za-z]+ExecutionProvider", re.IGNORECASE)
 
 #: How alike, from 0 to 1, a wrong word and a right one are.
@@ -105,7 +107,7 @@ class Plugin:
             raise Unavailable(f"{reason}.", pip("install", f"{wheel}>=1.23"))
         known = {device.ep_name for device in self.onnxruntime.get_ep_devices()}
         try:
-            register("gqa_plugin", self.library)
+            register(registered_name(self.word), self.library)
             found = self.onnxruntime.get_ep_devices()
         except Exception as error:  # of any class: the library is a stranger's
             reason = f"onnxruntime {version} cannot load the plugin {self.library}"
@@ -217,14 +219,25 @@ def find_library(word: str, providers: list[str]) -> str:
             import pkgutil
 
             modules = [module.name for module in pkgutil.iter_modules()]
+            reason = f"the Python module {word} is not installed in {sys.executable}"
+            if word in PACKAGES:
+                raise Unavailable(f"{reason}.", pip("install", PACKAGES[word])) from error
             hint = did_you_mean(word, [*providers, *modules]) or "."
-            reason = f"the Python module {word} is not installed in {sys.executable}{hint}"
-            raise Unavailable(reason) from error
+            raise Unavailable(f"{reason}{hint}") from error
         raise Unavailable(f"importing {word} failed in {sys.executable}: {error}") from error
     except Exception as error:  # of any class: the module is a stranger's
         reason = f"importing {word} failed in {sys.executable}: {first_line(error)}"
         raise Unavailable(reason) from error
     return library_of(word, module)
+
+
+def registered_name(word: str) -> str:
+    """The name under which the plugin is registered: that which its module gives, if it does.
+
+    A plugin can take it for its own name, as Qualcomm's does.
+    """
+    get = getattr(sys.modules.get(word), "get_ep_name", None)
+    return str(get()) if get is not None else "gqa_plugin"
 
 
 def did_you_mean(word: str, known: list[str]) -> str:

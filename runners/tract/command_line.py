@@ -178,7 +178,7 @@ class Tract:
         os.mkdir(inputs)
         model = os.path.join(folder, "model.onnx")
         with open(model, "wb") as file:
-            file.write(probe_model(FLOAT16, 2))
+            file.write(probe_model(FLOAT16, 1, 4))
         given = Tensor("x", FLOAT16, (1, 4), b"\x00\xbc\x00\x00\x00\x3c\x00\x40")  # -1, 0, 1, 2
         with open(os.path.join(inputs, "x.dat"), "wb") as file:
             file.write(encode(given))

@@ -131,6 +131,7 @@ def test_float8_and_bfloat16_are_rounded_as_the_suite_rounds_them() -> None:
 CPU = TABLES["cpu"]
 TRACT = TABLES["tract"]
 OPENVINO = TABLES["openvino"]
+QNN = TABLES["qnn"]
 WEB = TABLES["web"]
 LOOP = "loop/window[dtype=float16]"
 SHARED_ON_GPU = "decoding/static[dtype=float32,shared_buffer=true]"
@@ -152,6 +153,7 @@ RUNS = [
     *slow("tract-wheel", *TRACT[1:-1], LOOP),
     *[("openvino", each) for each in OPENVINO[:2]],
     *slow("openvino", *OPENVINO[2:]),
+    *slow("qnn", *QNN),
     *[("wasm", each) for each in (WEB[1], WEB[-1])],
     *slow("wasm", *WEB),
     *[("node", each) for each in (CPU[0], CPU[-1])],
@@ -277,6 +279,7 @@ def commands(text: str) -> list[str]:
         *itertools.product(["cpu", "exec"], CPU[:2]),
         *itertools.product(["tract", "tract-wheel"], TRACT[:2]),
         *itertools.product(["openvino"], OPENVINO[:2]),
+        *itertools.product(["qnn"], QNN[:2]),
         *itertools.product(["wasm", "node", "node-webgpu", "webgpu", "webgpu-jsep"], WEB[:2]),
     ],
 )

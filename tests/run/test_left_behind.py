@@ -80,7 +80,7 @@ def away(tmp_path: Path) -> Away:
 @pytest.mark.parametrize(
     "target",
     [
-        *("cpu", "cpu-noflash", "tract-wheel", "tract", "openvino"),
+        *("cpu", "cpu-noflash", "tract-wheel", "tract", "openvino", "qnn"),
         *("wasm", "node", "node-webgpu", "webgpu", "webgpu-jsep"),
     ],
 )

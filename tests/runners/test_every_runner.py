@@ -291,6 +291,7 @@ def test_broken_bundle(start: Start, kind: Kind, tmp_path: Path, name: str, dama
 PACKAGES = {
     "cpu": ("onnxruntime", "onnxruntime/runner.py", ("--ep", "cpu")),
     "cuda": ("onnxruntime", "onnxruntime/runner.py", ("--ep", "cuda")),
+    "qnn": ("onnxruntime_qnn", "onnxruntime/runner.py", ("--plugin", "onnxruntime_qnn")),
     "tract": ("tract", "tract/wheel.py", ()),
     "openvino": ("openvino", "openvino/openvino_runner.py", ()),
 }

@@ -271,7 +271,7 @@ def in_python(environment: dict[str, str], script: str) -> Any:
 def test_the_probe_is_a_valid_model_and_never_falls_back(module: Modules) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     availability = module("cuda_availability")
-    probe = availability.probe_model(TensorProto.FLOAT, 1)
+    probe = availability.probe_model(TensorProto.FLOAT, 4)
     onnx.checker.check_model(onnx.load_model_from_string(probe), full_check=True)
     session = onnxruntime.InferenceSession(probe, providers=["CPUExecutionProvider"])
     [result] = session.run(None, {"x": np.array([-1, 0, 1, 2], np.float32)})

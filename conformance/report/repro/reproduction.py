@@ -238,6 +238,7 @@ def _options(target: TargetRecord, alone: bool) -> dict[str, Any]:
         "options": script.options,
         "provider_options": {**described, **script.provider_options},
         "plugin": script.plugin,
+        "static_shapes": script.static_shapes,
         "threads": script.threads,
         "adapter": target.describe.adapter if target.describe else None,
         "environment": dict(script.environment),
