@@ -48,6 +48,7 @@ _CPU: Final = ("onnxruntime",)
 _CUDA: Final = ("onnxruntime-gpu",)
 _TRACT: Final = ("tract-cli", "tract")
 _OPENVINO: Final = ("openvino",)
+_QNN: Final = ("onnxruntime-qnn",)
 _WEB: Final = ("onnxruntime-web",)
 _NODE: Final = ("onnxruntime-node",)
 _TOOLS: Final = "conformance/targets/tools.py"
@@ -59,12 +60,15 @@ _LOCK: Final = "package-lock.json"
 PLACES: Final = (
     PinnedPlace(_CPU, _TOOLS, 'ONNXRUNTIME_VERSION: Final = "{}"'),
     PinnedPlace(_CPU, "pyproject.toml", 'cpu = ["onnxruntime=={}"]'),
+    PinnedPlace(_CPU, "pyproject.toml", 'qnn = ["onnxruntime=={}"'),
     PinnedPlace(_CUDA, _TOOLS, 'ONNXRUNTIME_GPU_VERSION: Final = "{}"'),
     PinnedPlace(_TRACT, _TOOLS, 'TRACT_VERSION: Final = "{}"'),
     PinnedPlace(_TRACT, "pyproject.toml", 'tract = ["tract=={}"]'),
     PinnedPlace(_TRACT, "runners/tract/wheel_availability.py", 'KNOWN_GOOD = "tract=={}"'),
     PinnedPlace(_OPENVINO, "pyproject.toml", 'openvino = ["openvino=={}"]'),
     PinnedPlace(_OPENVINO, "runners/openvino/openvino_runner.py", 'KNOWN_GOOD = "openvino=={}"'),
+    PinnedPlace(_QNN, "pyproject.toml", '"onnxruntime-qnn=={}"'),
+    PinnedPlace(_QNN, "runners/onnxruntime/ort_providers.py", '"onnxruntime-qnn=={}"'),
     PinnedPlace(_WEB, _TOOLS, 'ONNXRUNTIME_WEB_VERSION: Final = "{}"'),
     PinnedPlace(_WEB, f"runners/onnxruntime_web/{_MANIFEST}", '"onnxruntime-web": "{}"'),
     PinnedPlace(_WEB, f"runners/onnxruntime_web/{_LOCK}", '"onnxruntime-web": "{}"'),

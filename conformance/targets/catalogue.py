@@ -402,6 +402,9 @@ _TRACT_PACKAGE: Final = replace(
     installed_as="tract-wheel",
 )
 _OPENVINO: Final = replace(_ONNXRUNTIME, name="openvino", option=OPENVINO_PYTHON, oldest="2026.0.0")
+_QNN: Final = replace(
+    _ONNXRUNTIME, name="onnxruntime-qnn", oldest="2.7.0", dependencies=("numpy", "onnxruntime")
+)
 _ONNXRUNTIME_WEB: Final = Package("npm", "onnxruntime-web", ONNXRUNTIME_WEB, oldest="1.25.0")
 _ONNXRUNTIME_NODE: Final = Package("npm", "onnxruntime-node", ONNXRUNTIME_NODE, oldest="1.20.0")
 
@@ -588,6 +591,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         target_class="npu",
         needs="the Python packages onnxruntime and onnxruntime-qnn, 2.7 or later",
         extra="qnn",
+        package=_QNN,
         static_shapes=True,
         script=replace(
             _ORT_SCRIPT,
