@@ -13,8 +13,8 @@ is computed several times:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -55,6 +55,13 @@ class _Tensor:
     def is_float(self) -> bool:
         """Whether it is of a floating-point type."""
         return self.dtype in FLOAT_DTYPES
+
+    def moved(self, move: Callable[..., Array], *others: _Tensor) -> _Tensor:
+        """The tensor with its elements, and those of ``others``, in other places."""
+        parts = (self, *others)
+        numbers, used = (move(*(getattr(p, n) for p in parts)) for n in ("numbers", "used"))
+        units = [each.unit for each in parts if each.unit is not None]
+        return replace(self, numbers=numbers, used=used, unit=move(*units))
 
     @classmethod
     def exact(cls, array: Array) -> _Tensor:
@@ -383,60 +390,84 @@ def _filled(reference: Reference, garbage: _Garbage) -> Float:
     return np.where(reference.defined, reference.value, fill)
 
 
+#: The attributes of the standard Attention, each with whether a value of it is known here.
+_KNOWN: Final[Mapping[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("q_num_heads", "kv_num_heads"), lambda number: number > 0),
+    **dict.fromkeys(("is_causal", "softcap", "qk_matmul_output_mode"), lambda number: number >= 0),
+    **dict.fromkeys(("left_window_size", "right_window_size"), lambda number: number >= -1),
+    "scale": lambda scale: scale != 0,  # which means the default in GroupQueryAttention
+    "softmax_precision": lambda dtype: dtype in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE),
+}
+
+
 def _standard_attention(
     node: _Node,
     given: Sequence[_Tensor | None],
     garbage: _Garbage,
     errors: _Errors | None,
 ) -> list[_Tensor]:
-    """The standard Attention, as a GroupQueryAttention that attends to a cache of all its keys."""
+    """The standard Attention, as a GroupQueryAttention that attends to a cache of all its keys.
+
+    Whatever hides keys is a bias of -inf. The row of a query without keys is undefined.
+    """
     attributes = node.attributes
-    arrays = [None if each is None else each.used for each in given]
-    query, key, value, mask, *past = arrays + [None] * (6 - len(arrays))
-    if any(each is not None for each in past) or len(node.proto.output) > 1:
-        raise OracleError("an Attention with a past or presents is unknown.")
-    unknown = attributes.keys() - {"q_num_heads", "kv_num_heads", "scale", "is_causal", "softcap"}
-    if unknown:
-        raise OracleError(f"the attribute {min(unknown)} is unknown to the oracle.")
+    for name, number in attributes.items():
+        if name not in _KNOWN:
+            raise OracleError(f"the attribute {name} is unknown to the oracle.")
+        if not _KNOWN[name](number):
+            raise OracleError(f"its {name} {number} is unknown to the oracle.")
+    if any(node.proto.output[3:]):
+        raise OracleError("an Attention whose scores are an output is unknown.")
+    query, key, value, mask, *pasts, lengths = [*given, *[None] * (7 - len(given))]
     assert query is not None
+    flat = query.used.ndim == 3
     assert key is not None
     assert value is not None
-    assert given[0] is not None
-    flat = query.ndim == 3
-    if flat:
-        query = _heads(query, attributes["q_num_heads"])
-        key, value = (_heads(each, attributes["kv_num_heads"]) for each in (key, value))
-    batch, heads, length, size = query.shape
-    total = key.shape[2]
-    causal = bool(attributes.get("is_causal", 0))
-    if causal and length != total:
-        raise OracleError("is_causal with fewer queries than keys is unknown.")
+    presents = []
+    for new, past in zip((key, value), pasts, strict=True):
+        rows = new.moved(lambda array: _heads(array, attributes["kv_num_heads"])) if flat else new
+        presents.append(past.moved(lambda *parts: np.concatenate(parts, 2), rows) if past else rows)
+    keys, values = (each.used for each in presents)
+    if keys.shape != values.shape:
+        raise OracleError("an Attention whose values have another size than its keys is unknown.")
+    queries = _heads(query.used, attributes["q_num_heads"]) if flat else query.used
+    (batch, heads, length, size), (kv_heads, total) = queries.shape, keys.shape[1:3]
     inputs: dict[str, Array] = {
-        "query": query.swapaxes(1, 2).reshape(batch, length, heads * size),
-        "key": np.zeros((batch, 0, key.shape[1] * size)),
-        "value": np.zeros((batch, 0, key.shape[1] * size)),
-        "past_key": key,
-        "past_value": value,
+        "query": queries.swapaxes(1, 2).reshape(batch, length, heads * size),
+        **dict.fromkeys(("key", "value"), np.zeros((batch, 0, kv_heads * size))),
+        "past_key": keys,
+        "past_value": values,
         "seqlens_k": np.full(batch, total - 1, np.int32),
         "total_sequence_length": np.array(total, np.int32),
     }
+    columns = np.arange(total)
+    visible, first = np.full((1, 1, length, total), True), np.array([total - key.used.shape[-2]])
+    if lengths is not None:
+        visible = visible & (columns < lengths.used.reshape(-1, 1, 1, 1))
+        first = lengths.used.reshape(-1) - length
+    own = first.reshape(-1, 1, 1, 1) + np.arange(length)[:, None]
+    before, after = (attributes.get(f"{side}_window_size", -1) for side in ("left", "right"))
+    if before >= 0:
+        visible = visible & (columns >= own - before)
+    if attributes.get("is_causal") or after >= 0:
+        visible = visible & (columns <= own + (0 if attributes.get("is_causal") else after))
+    bias = np.where(visible, 0.0, -np.inf)
     if mask is not None:
-        bias = np.where(mask, 0.0, -np.inf) if mask.dtype == bool else mask
-        bias = bias.reshape(*[1] * (4 - bias.ndim), *bias.shape)
-        inputs["attention_bias"] = np.broadcast_to(bias, (*bias.shape[:2], length, total))
-    named: dict[str, Any] = {
-        "num_heads": heads,
-        "kv_num_heads": key.shape[1],
-        "causal": int(causal),
-    }
+        added = np.where(mask.used, 0.0, -np.inf) if mask.used.dtype == bool else mask.used
+        lacking = [(0, 0)] * (added.ndim - 1) + [(0, total - added.shape[-1])]
+        bias = bias + np.pad(added, lacking, constant_values=-np.inf)
+    if bias.any():
+        inputs["attention_bias"] = bias
+    named: dict[str, Any] = {"num_heads": heads, "kv_num_heads": kv_heads, "causal": 0}
     named |= {name: attributes[name] for name in ("scale", "softcap") if name in attributes}
-    dtype = given[0].dtype
-    references = outputs_of(compute(inputs, named, ("output",), dtype=dtype), ("output",))
+    references = outputs_of(compute(inputs, named, ("output",), dtype=query.dtype), ("output",))
     array, unit = _filled(references["output"], garbage), budgets(references)["output"]
     if not flat:
         shape = batch, length, heads, size
         array, unit = (each.reshape(shape).swapaxes(1, 2) for each in (array, unit))
-    return [_with_error(node.proto.output[0], array, dtype, np.nan_to_num(unit), errors)]
+    output = node.proto.output[0]
+    made = _with_error(output, array, query.dtype, np.nan_to_num(unit), errors)
+    return [made, *presents][: len(node.proto.output)]
 
 
 def _heads(array: Array, heads: int) -> Array:

@@ -130,30 +130,77 @@ def test_a_norm_of_a_sum(name: str) -> None:
         assert shares(array.astype("f8"), one.value, one.unit, "cpu").max() <= 0.6
 
 
+#: What an Attention of 3 tokens has beside a mask: its attributes, and what says where they are.
+STANDARD: dict[str, tuple[dict[str, Any], str]] = {
+    "all keys": ({"scale": 0.25, "softcap": 2.0}, ""),
+    "causal": ({"is_causal": 1}, ""),
+    "past": ({"is_causal": 1, "softmax_precision": 11}, "past"),
+    "past, not causal": ({"softcap": 1.5}, "past"),
+    "window": ({"is_causal": 1, "left_window_size": 2}, "past"),
+    "two windows": ({"left_window_size": 1, "right_window_size": 1}, "past"),
+    "lengths": ({}, "lengths"),
+    "causal lengths": ({"is_causal": 1}, "lengths"),
+}
+
+
 @pytest.mark.parametrize("heads", [False, True])
-@pytest.mark.parametrize("masked", ["no", "bool", "float"])
-def test_the_standard_attention_is_that_of_onnx(heads: bool, masked: str) -> None:
+@pytest.mark.parametrize("masked", ["no", "bool", "float", "short"])
+@pytest.mark.parametrize("kind", STANDARD)
+def test_the_standard_attention_is_that_of_onnx(heads: bool, masked: str, kind: str) -> None:
     from onnx.reference import ReferenceEvaluator
 
+    attributes, places = STANDARD[kind]
     shapes = {"q": (2, 4, 3, 8), "k": (2, 2, 5, 8), "v": (2, 2, 5, 8)}
     if not heads:
         shapes = {n: (2, s[2], s[1] * 8) for n, s in shapes.items()}
+        attributes = {"q_num_heads": 4, "kv_num_heads": 2, **attributes}
     inputs: dict[str, Any] = {n: uniform(*s, seed=i) for i, (n, s) in enumerate(shapes.items())}
-    sizes = "" if heads else "q_num_heads = 4, kv_num_heads = 2, "
+    every, outputs = 5, ["y"]
+    if places == "past":
+        inputs |= {n: uniform(2, 2, 4, 8, seed=i) for i, n in enumerate(("pk", "pv"))}
+        every, outputs = 9, ["y", "present_k", "present_v"]
+    elif places == "lengths":
+        inputs["n"] = np.array([5, 3])
     if masked == "bool":
-        inputs["m"] = np.tri(3, 5, 2, dtype=bool)
-    elif masked == "float":
-        inputs["m"] = uniform(2, 1, 3, 5)
+        inputs["m"] = np.tri(3, every, 2, dtype=bool)
+    elif masked != "no":
+        inputs["m"] = uniform(2, 1, 3, every - (masked == "short"))
+    slots = [n if n in inputs else "" for n in ("q", "k", "v", "m", "pk", "pv", "n")]
+    node = helper.make_node("Attention", slots, outputs, **attributes)
+    taken = [onnx.ValueInfoProto(name=name) for name in inputs]
+    graph = helper.make_graph([node], "g", taken, [onnx.ValueInfoProto(name=n) for n in outputs])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)])
+    found = GraphReference(model).references(inputs)
+    exact = {n: a.astype("f8") if a.dtype.kind == "f" else a for n, a in inputs.items()}
+    for name, want in zip(outputs, ReferenceEvaluator(model).run(None, exact), strict=True):
+        one = found[name]
+        assert one.value.shape == want.shape
+        np.testing.assert_allclose(one.value, want, rtol=1e-9, atol=1e-12)
+        assert one.defined.all() or not want[~one.defined].any()  # no key is left to the row
+        assert (one.unit == 0).all() == name.startswith("present")
+
+
+@pytest.mark.parametrize(("attribute", "value", "told"), TABLES["unknown attentions"])
+def test_an_attention_that_the_operator_does_not_have(
+    attribute: str, value: float, told: str
+) -> None:
     text = (
-        f"{HEAD_23}g ({declared(inputs)}) => (float[2, 3, 4] y)"
-        f" {{ y = Attention <{sizes}scale = 0.25, softcap = 2.0> ({', '.join(inputs)}) }}"
+        f"{HEAD_23}g (float[1, 2, 3, 8] q) => (float[1, 2, 3, 8] y) {{ y = Attention (q, q, q) }}"
     )
     model = onnx.parser.parse_model(text)
-    found = GraphReference(model).references(inputs)["y"]
-    exact = {n: a.astype("f8") if a.dtype.kind == "f" else a for n, a in inputs.items()}
-    (want,) = ReferenceEvaluator(model).run(None, exact)
-    np.testing.assert_allclose(found.value, want, rtol=1e-9, atol=1e-12)
-    assert found.defined.all()
+    model.graph.node[0].attribute.append(helper.make_attribute(attribute, value))
+    with pytest.raises(OracleError, match=told):
+        GraphReference(model).references({"q": uniform(1, 2, 3, 8)})
+
+
+def test_an_attention_with_other_values_or_with_scores_is_unknown() -> None:
+    inputs = {"q": uniform(1, 2, 3, 8), "v": uniform(1, 2, 3, 4)}
+    text = f"{HEAD_23}g ({declared(inputs)}) => (float y) {{ y = Attention (q, q, v) }}"
+    with pytest.raises(OracleError, match="values have another size than its keys"):
+        GraphReference(onnx.parser.parse_model(text)).references(inputs)
+    text = text.replace("{ y =", "{ y, k, v2, s =").replace("q, v)", "q, q)")
+    with pytest.raises(OracleError, match="whose scores are an output is unknown"):
+        GraphReference(onnx.parser.parse_model(text)).references(inputs)
 
 
 def test_nothing_is_rounded_between_nodes() -> None:
