@@ -418,7 +418,8 @@ def _standard_attention(
             raise OracleError(f"its {name} {number} is unknown to the oracle.")
     if any(node.proto.output[3:]):
         raise OracleError("an Attention whose scores are an output is unknown.")
-    query, key, value, mask, *pasts, lengths = [*given, *[None] * (7 - len(given))]
+    slots: list[_Tensor | None] = [*given, *[None] * (7 - len(given))]
+    query, key, value, mask, *pasts, lengths = slots
     assert query is not None
     flat = query.used.ndim == 3
     assert key is not None
