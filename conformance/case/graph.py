@@ -13,7 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -27,6 +27,7 @@ from conformance.case.overrides import MAX_RANK
 from conformance.graph.describe import Unclear, fields_of_node, head_size_of, heads_of
 from conformance.graph.nodes import AttentionNode, attributes_in, is_attention, node_with_types
 from conformance.graph.shapes import UNKNOWN, ValueType, types_of
+from conformance.graph.standard import as_operator, is_standard
 from conformance.graph.walks import inlined, make_names_safe
 from conformance.operator.call import (
     CALL_FIELDS,
@@ -116,18 +117,18 @@ class GraphError(CallError):
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A parsed graph: its nodes without functions, and the readers and the maker of each tensor."""
+    """A parsed graph: its nodes without functions, and the readers and the maker of each tensor.
+
+    ``types`` are the declared types of the tensors. In a graph without GroupQueryAttention,
+    ``nodes`` and ``types`` have each standard Attention as the GroupQueryAttention that it is.
+    """
 
     model: onnx.ModelProto
     nodes: tuple[onnx.NodeProto, ...]
     readers: Mapping[str, tuple[tuple[onnx.NodeProto, int], ...]]
     makers: Mapping[str, tuple[onnx.NodeProto, int]]
     attentions: tuple[onnx.NodeProto, ...]
-
-    @cached_property
-    def types(self) -> dict[str, ValueType]:
-        """The declared types of the tensors."""
-        return types_of(self.model.graph)
+    types: Mapping[str, ValueType]
 
     def type(self, name: str) -> ValueType:
         """The declared type of a tensor."""
@@ -206,9 +207,11 @@ def parsed(content: bytes) -> Graph:
         model = inlined(model, lambda f: f.domain == DOMAIN and f.name in _ROLES)
     except ValueError as error:
         raise GraphError(f"its functions cannot be expanded: {error}") from None
-    nodes = tuple(model.graph.node)
+    nodes, types = [*model.graph.node], types_of(model.graph)
     if len(nodes) > MAX_NODES:
         raise GraphError(f"it has {len(nodes)} nodes; at most {MAX_NODES} fit: cut a part out")
+    if not any(map(is_attention, nodes)):
+        nodes = [_as_operator(node, types) if is_standard(node) else node for node in nodes]
     readers: dict[str, list[tuple[onnx.NodeProto, int]]] = defaultdict(list)
     makers: dict[str, tuple[onnx.NodeProto, int]] = {}
     known = {"", *(each.name for each in model.graph.input)}
@@ -226,9 +229,19 @@ def parsed(content: bytes) -> Graph:
     if not attentions:
         raise GraphError(f"no node outside If, Loop and Scan is a {OP_TYPE}")
     frozen = {name: tuple(found) for name, found in readers.items()}
-    graph = Graph(model, nodes, frozen, makers, attentions)
+    graph = Graph(model, tuple(nodes), frozen, makers, attentions, types)
     _check_names(graph)
     return graph
+
+
+def _as_operator(node: onnx.NodeProto, types: dict[str, ValueType]) -> onnx.NodeProto:
+    """A standard Attention as the operator; the types of its values are changed, too."""
+    try:
+        made, own = as_operator(node, types)
+    except Unclear as error:
+        raise GraphError(f"the node {_name(node)} is no call of {OP_TYPE}: {error}") from None
+    types |= own
+    return made
 
 
 def _check_names(graph: Graph) -> None:

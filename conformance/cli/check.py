@@ -185,6 +185,8 @@ def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: Outp
         file = save_cases or folder / f"{theme_of(subject.model.path)}.yaml"
         beside = configuration_beside(subject.model.path).overridden(model.head_size, model.dtype)
         write_file(file, "cases", subject.cases)
+        for name, content in subject.graphs:
+            write_file(file.parent / name, "a graph", content)
         cases = load_file(file)
         # A line for `pass` is of a call that is rejected as it must be, which helps no model.
         of_cases = [line for line in pinned if not is_of_model(line)]
@@ -196,7 +198,7 @@ def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: Outp
         ]
         program = program_of(
             subject.model,
-            subject.groups,
+            subject.of_operator,
             beside,
             [WAYS[name] for name in model.ways],
             meanings,

@@ -102,7 +102,8 @@ class CheckRun:
         lines, key = self._lines[record.target], (record.case, record.target)
         if key not in self.near:
             case = self.cases[record.case]
-            self.near[key] = similar_defect(case, record, lines, self._corpus)
+            near = None if case.is_graph else similar_defect(case, record, lines, self._corpus)
+            self.near[key] = near
         return self.near[key]
 
     def _of_software(self, record: ResultRecord) -> FindingFacts | None:

@@ -107,7 +107,7 @@ def _graph(call: Call, step: Step) -> dict[str, object] | None:
     return {
         "file": call.graph,
         "digest": hashlib.sha256(call.content).hexdigest(),
-        "nodes": Counter(node.op_type for node in parsed(call.content).nodes),
+        "nodes": Counter(node.op_type for node in parsed(call.content).model.graph.node),
         "weights": [_input(call, step, tensor) for tensor in step.weights],
         "content": content if len(content) <= MOST_CONTENT else "",
     }

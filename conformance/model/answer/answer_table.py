@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from conformance.base.findings import workaround
 from conformance.base.words import listed, plural
 from conformance.expectations.known import TODO
-from conformance.graph.nodes import ATTENTION, is_attention, layer_in
+from conformance.graph.nodes import ATTENTION, layer_in
 from conformance.graph.reading import ReadModel
 from conformance.graph.walks import nodes_in
 from conformance.model.answer.answers import CHAT, WAY_OF, AnswerPart, ModelAnswer
@@ -86,7 +86,7 @@ def table_of(
         targets=tuple(label_of(column.targets) for column in columns),
         rows=(
             *(_row(group, at, columns, subject.contradicts) for at, group in enumerate(wholes)),
-            *_other_rows(model, columns),
+            *_other_rows(model, groups, columns),
         ),
         causes=tuple(causes),
         faults=tuple(f"{name} was not checked: {why}" for name, why in subject.faults.items()),
@@ -125,11 +125,14 @@ def _row(
     return ModelRow(ranges(group.layers), group.what, tuple(lines))
 
 
-def _other_rows(model: ReadModel, columns: Sequence[ReleaseColumn]) -> Iterator[ModelRow]:
+def _other_rows(
+    model: ReadModel, groups: Sequence[Group], columns: Sequence[ReleaseColumn]
+) -> Iterator[ModelRow]:
     """A row for each other attention operator, which only the model itself can be judged with."""
     found: dict[tuple[str, bool], list[int]] = {}
+    called = {node.outputs.get("output") for group in groups for node in group.nodes}
     for at, node in enumerate(nodes_in(model.proto.graph)):
-        if node.op_type in ATTENTION and not is_attention(node):
+        if node.op_type in ATTENTION and called.isdisjoint(node.output):
             layer = layer_in(" ".join((node.name, *node.input, *node.output)))
             of = found.setdefault((node.op_type, is_rewritten(node)), [])
             of.append(at if layer is None else layer)

@@ -29,6 +29,11 @@ _PLAIN: Final = {
 }
 #: That of a call that a case file must not demand.
 _EXCLUDED: Final = {**_PLAIN, "demands": "either"}
+_STANDARD: Final = {
+    "basis": "established",
+    "source": "https://onnx.ai/onnx/operators/onnx__Attention.html",
+    "why": "An exported model has this node, which computes what a GroupQueryAttention does.",
+}
 _WITHOUT_PRESENTS: Final = {
     "demands": "rejects",
     "source": OMITTED_PRESENTS,
@@ -60,6 +65,11 @@ def theme_of(model: Path) -> str:
     return re.sub(r"[^A-Za-z0-9_.+-]+", "_", stem).strip("_") or "model"
 
 
+def graph_file(model: Path, group: Group) -> str:
+    """The name of the file with the graph of a group, which is beside the case file."""
+    return f"{theme_of(model)}.{group.name}.onnx"
+
+
 def case_file_of(
     model: ReadModel, groups: Sequence[Group], stages: Mapping[str, Sequence[NodeCall]]
 ) -> str:
@@ -69,7 +79,10 @@ def case_file_of(
     titles: dict[str, int] = {}
     contracts: dict[str, dict[str, Any]] = {}
     entries = [
-        {**entry_of(group, stages[group.name], contracts), "title": _title(group, titles)}
+        {
+            **entry_of(group, stages[group.name], contracts, graph_file(model.path, group)),
+            "title": _title(group, titles),
+        }
         for group in groups
     ]
     data = {
@@ -82,16 +95,20 @@ def case_file_of(
 
 
 def entry_of(
-    group: Group, stages: Sequence[NodeCall], known: dict[str, dict[str, Any]]
+    group: Group, stages: Sequence[NodeCall], known: dict[str, dict[str, Any]], graph: str = ""
 ) -> dict[str, Any]:
     """The entry of a group, without a title.
 
-    ``known`` has the contracts so far, so that YAML writes each of them once.
+    ``known`` has the contracts so far, so that YAML writes each of them once. ``graph`` is the file
+    of the group's graph, if it has one.
     """
+    head = {"name": group.name, "title": "", "why": f"{group.title}: {group.what}."}
+    if group.form.graph:
+        of_graph = {"dtype": group.form.fields["dtype"], "contract": _STANDARD}
+        of_graph["matrix"] = {"stage": {stage.label: stage.fields for stage in stages}}
+        return {**head, "graph": graph, **of_graph}
     return {
-        "name": group.name,
-        "title": "",
-        "why": f"{group.title}: {group.what}.",
+        **head,
         **group.form.fields,
         "matrix": {
             "stage": {

@@ -30,6 +30,7 @@ class Form:
     tables. ``reads_presents``: another node reads the presents, or they are outputs of the model.
     ``chunks``: query_seqlens says how many tokens of a chunk are not padding. ``slack``: rows of a
     window cache beyond the window. ``given``: lengths that the caller of the model gives.
+    ``graph``: a standard Attention that is a call of this form, as a model.
     """
 
     fields: Mapping[str, Any]
@@ -43,6 +44,7 @@ class Form:
     chunks: bool = False
     slack: int = 0
     given: tuple[str, ...] = ()
+    graph: bytes = b""
 
     @property
     def borrows(self) -> bool:

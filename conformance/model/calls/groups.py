@@ -70,15 +70,22 @@ def groups_of(
     nodes: Sequence[AttentionNode], configuration: Configuration
 ) -> tuple[list[Group], dict[str, str]]:
     """The groups in the order of their first layers, and for each node without a group, why."""
-    forms: dict[str, tuple[Form, list[AttentionNode]]] = {}
+    forms: list[tuple[AttentionNode, Form]] = []
     unclear: dict[str, str] = {}
-    layer_of = {node.name: node.layer for node in nodes}
     for node in nodes:
         try:
-            form = form_of(node, configuration)
+            forms.append((node, form_of(node, configuration)))
         except Exception as error:  # what the node says may be anything
             unclear[node.name] = reason_of(error)
-            continue
+    return groups_of_forms(forms), unclear
+
+
+def groups_of_forms(nodes: Iterable[tuple[AttentionNode, Form]]) -> list[Group]:
+    """The groups of nodes with their forms, in the order of their first layers."""
+    forms: dict[str, tuple[Form, list[AttentionNode]]] = {}
+    layer_of: dict[str, int] = {}
+    for node, form in nodes:
+        layer_of[node.name] = node.layer
         forms.setdefault(form.key, (form, []))[1].append(node)
     groups = [
         Group(
@@ -90,7 +97,7 @@ def groups_of(
         for form, members in forms.values()
     ]
     groups.sort(key=lambda group: group.layers)
-    return unique([*_told_apart(groups)]), unclear
+    return unique([*_told_apart(groups)])
 
 
 def _told_apart(groups: Sequence[Group]) -> Iterator[Group]:
@@ -145,7 +152,7 @@ def unique(groups: Sequence[Group]) -> list[Group]:
 
 
 def _name(form: Form) -> str:
-    parts = ["borrowing"] if form.borrows else []
+    parts = ["standard"] if form.graph else ["borrowing"] if form.borrows else []
     parts.append(f"window_{form.window}" if form.window else "global")
     return "_".join(parts)
 
@@ -175,8 +182,10 @@ def ranges(numbers: Sequence[int]) -> str:
 
 def _words(group: Group) -> Iterator[str]:
     fields, form = group.form.fields, group.form
+    if form.graph:
+        yield "standard Attention"
     yield f"sliding window of {form.window}" if form.window else "global"
-    if form.borrows:
+    if form.borrows and not form.graph:
         word = "layer" if len(group.sources) == 1 else "layers"
         of = f"of {word} {ranges(group.sources)}" if group.sources else "of another layer"
         how = " by leaving key and value out" if fields["key_value"] == "omitted" else ""
@@ -205,7 +214,7 @@ def _words(group: Group) -> Iterator[str]:
         yield "sliding-window cache"
     if form.cache == "none":
         yield "no cache"
-    if fields.get("presents"):
+    if fields.get("presents") and not form.graph:
         yield {"none": "no presents"}.get(fields["presents"], "one of two presents")
     heads = f"{fields['num_heads']}:{fields['kv_num_heads']} heads of {fields['head_size']}"
     yield f"{heads}, {fields['dtype']}"

@@ -16,9 +16,16 @@ from conformance.case.steps import steps_of
 from conformance.graph.nodes import is_attention, nodes_of
 from conformance.graph.reading import ModelError, ReadModel, as_model_errors, read_model
 from conformance.graph.walks import nodes_in
-from conformance.model.calls.entries import case_file_of
+from conformance.model.calls.entries import case_file_of, graph_file
 from conformance.model.calls.forms import Form
-from conformance.model.calls.groups import Group, groups_of, layers_of, only_layers, unique
+from conformance.model.calls.groups import (
+    Group,
+    groups_of,
+    groups_of_forms,
+    layers_of,
+    only_layers,
+    unique,
+)
 from conformance.model.calls.notes import notes_on
 from conformance.model.calls.stages import (
     FEW_HEADS,
@@ -28,6 +35,7 @@ from conformance.model.calls.stages import (
     possible_stages_of,
     stages_of,
 )
+from conformance.model.calls.standard import standard_call, standard_forms
 from conformance.model.config.configuration import FILES, configuration_beside
 from conformance.operator.call import checked_call
 
@@ -44,12 +52,25 @@ class Subject:
 
     model: ReadModel
     groups: Sequence[Group]
+    """Those of nodes of the operator, and then those of standard Attention nodes."""
     stages: Mapping[str, Sequence[NodeCall]]
     faults: Mapping[str, str]
     notes: Sequence[str]
     cases: str
     contradicts: bool = False
     files: tuple[ReadModel, ...] = ()
+
+    @property
+    def of_operator(self) -> list[Group]:
+        """The groups of nodes of the operator."""
+        return [group for group in self.groups if not group.form.graph]
+
+    @property
+    def graphs(self) -> Iterator[tuple[str, bytes]]:
+        """The graphs of standard Attention nodes, by the names of the files beside the cases."""
+        for group in self.groups:
+            if group.form.graph:
+                yield graph_file(self.model.path, group), group.form.graph
 
 
 def subject_of(
@@ -93,6 +114,17 @@ def _subject_of(
     groups = only_layers(groups, layers)
     noted = [*notes_on(model, groups, beside)]
     notes = [note.text for note in noted]
+    standard = [
+        each
+        for file in files or [model]
+        for each in standard_forms(file, beside)
+        if not layers or each[0].layer in layers
+    ]
+    for node, form in standard:
+        if isinstance(form, str):
+            notes.append(f"Not called alone: {node.name} (Attention): {form}.")
+    forms = [(node, form) for node, form in standard if isinstance(form, Form)]
+    groups = unique([*groups, *groups_of_forms(forms)])
     if found.warning:
         notes.append(f"Shapes are only those that the graph declares: {found.warning}")
     stages: dict[str, list[NodeCall]] = {}
@@ -101,6 +133,8 @@ def _subject_of(
         wanted = stages_of(group.form, lengths)
         beyond = None if lengths.tokens else beyond_window(group.form, wanted)
         wanted += [] if beyond is None else [beyond]
+        if group.form.graph:
+            wanted = [*filter(None, (standard_call(group.form, each) for each in wanted))]
         stages[group.name], why = _judged(group, wanted)
         if stages[group.name]:
             left_out = "; ".join(_left_out(group.form, lengths, stages[group.name], beyond))
@@ -152,7 +186,10 @@ def _left_out(
     }
     if fewer := [stage for stage in tried if lengths.tokens and stage.label.endswith(FEW_HEADS)]:
         yield f"{plural(len(fewer), 'call')} {fewer[0].words[fewer[0].words.index('with ') :]} only"
-    left_out = [each for each in possible_stages_of(form, lengths) if each.label not in labels]
+    possible = possible_stages_of(form, lengths)
+    if form.graph:
+        possible = [each for each in possible if standard_call(form, each)]
+    left_out = [each for each in possible if each.label not in labels]
     if left_out:
         tokens = ",".join(map(str, sorted({stage.tokens for stage in left_out})))
         option = "" if lengths.tokens else f" without --lengths {tokens}"
@@ -184,7 +221,7 @@ def _judged(group: Group, stages: Sequence[NodeCall]) -> tuple[list[NodeCall], s
             why = f"{_shortly(stage.words)}; {reason}"
             continue
         wrong = [sentence.partition(";")[0] for _, sentence in misfits(call, "computes")]
-        if wrong:
+        if wrong and not group.form.graph:
             return [], wrong[0]
         possible.append(stage)
     return possible, "" if len(possible) == len(stages) and possible else why

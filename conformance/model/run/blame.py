@@ -14,7 +14,8 @@ import numpy as np
 
 from conformance.base.array_types import Array
 from conformance.base.words import listed
-from conformance.graph.nodes import AttentionNode, constants_of
+from conformance.graph.nodes import ATTENTION, AttentionNode, constants_of
+from conformance.graph.walks import nodes_in
 from conformance.harness.session import Session
 from conformance.model.calls.groups import Group
 from conformance.model.calls.program import DecoderProgram
@@ -83,7 +84,8 @@ def cause_of(
             if at and present in results[at - 1]
         }
         values.append({**constants, **past, **given[at], **got})
-    whole = True
+    # The other operators are not looked at here.
+    whole = not any(node.op_type in ATTENTION for node in nodes_in(program.skeleton.model.graph))
     seen: dict[str, list[_Seen]] = {}
     for _, node in nodes:
         both = {**node.inputs, **node.outputs}
