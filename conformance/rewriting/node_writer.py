@@ -21,7 +21,7 @@ class NodeWriter:
     """
 
     def __init__(self, opset: int, prefix: str) -> None:
-        self._opset, self._prefix = opset, prefix
+        self.opset, self._prefix = opset, prefix
         self._nodes: list[NodeProto] = []
         self._number = 0
         self.constants: dict[tuple[str, tuple[int, ...], bytes], TensorProto] = {}
@@ -77,6 +77,6 @@ class NodeWriter:
 
     def over_last_axis(self, operator: str, value: str) -> str:
         """A reduction over the last axis, which stays."""
-        if self._opset < _AXES_AS_INPUT:
+        if self.opset < _AXES_AS_INPUT:
             return self.node(operator, value, axes=[-1], keepdims=1)
         return self.node(operator, value, self.constant([-1]), keepdims=1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import onnx
-from onnx import GraphProto
+from onnx import GraphProto, TensorProto
 
 from conformance.graph.nodes import attributes_in, is_attention
 from conformance.graph.shapes import UNKNOWN
@@ -23,6 +23,7 @@ from conformance.rewriting.dense import (
 from conformance.rewriting.dense_nodes import inputs_of
 from conformance.rewriting.node_writer import LOWEST_OPSET, NodeWriter
 from conformance.rewriting.standard_nodes import (
+    FLOAT8_OPSET,
     CannotExpress,
     write_in_standard_operators,
 )
@@ -63,15 +64,31 @@ def standard_model(model: onnx.ModelProto) -> StandardModel:
         standard.opset_import.append(onnx.helper.make_opsetid("", opset))
     if opset < LOWEST_OPSET:
         raise CannotRewrite(f"It has operator set {opset}, and {LOWEST_OPSET} is the lowest known.")
-    rewriting = _NodeReplacement(
-        types_in(standard), NodeWriter(opset, unused_prefix(standard, "gqa/"))
-    )
+    types = types_in(standard)
+    in_float8 = TensorProto.FLOAT8E4M3FN in types.kinds.values()
+    if in_float8 and opset < FLOAT8_OPSET and _is_the_same(standard.graph, opset):
+        opset = FLOAT8_OPSET
+        kept = [o for o in standard.opset_import if o.domain not in ("", "ai.onnx")]
+        put(standard.opset_import, [*kept, onnx.helper.make_opsetid("", opset)])
+    rewriting = _NodeReplacement(types, NodeWriter(opset, unused_prefix(standard, "gqa/")))
     rewriting.rewrite(standard.graph)
     _forget_sizes(standard.graph)
     standard.graph.initializer.extend(rewriting.write.constants.values())
     if not any(node.domain == DOMAIN for node in nodes_in(standard.graph)):
         put(standard.opset_import, [o for o in standard.opset_import if o.domain != DOMAIN])
     return StandardModel(standard, tuple(rewriting.rewritten), tuple(rewriting.left))
+
+
+def _is_the_same(graph: GraphProto, opset: int) -> bool:
+    """Whether no operator of the graph has changed from this operator set to that of float8."""
+    nodes = [node for node in nodes_in(graph) if node.domain in ("", "ai.onnx")]
+    try:
+        return all(
+            onnx.defs.get_schema(node.op_type, FLOAT8_OPSET).since_version <= opset
+            for node in nodes
+        )
+    except onnx.defs.SchemaError:
+        return False
 
 
 def _forget_sizes(graph: GraphProto) -> None:

@@ -33,6 +33,8 @@ from conformance.rewriting.dense_nodes import (
 )
 from conformance.rewriting.node_writer import NodeWriter
 
+#: The first operator set with float8, to which Cast rounds and clamps as the oracle does.
+FLOAT8_OPSET: Final = 19
 #: The limits of the codes of a quantised cache, by the type of the cache.
 _LIMITS: Final = {"int8": (-128.0, 127.0), "uint8": (-8.0, 7.0)}
 
@@ -88,12 +90,15 @@ class _Layout:
     """The rows of a sliding-window cache, and behind them the new tokens.
 
     ``places`` int64 and ``used`` bool [B, C + L]: the tokens in them. ``rows`` int64 [B, C]: which
-    of them become the rows of the present.
+    of them become the rows of the present. ``first`` and ``before`` int64 [B, 1]: the place of the
+    first row's token, and of the first new one.
     """
 
     places: str
     used: str
     rows: str
+    first: str
+    before: str
 
 
 #: Exporters write it though the operator does not have it: the rotated elements of a head; 0: all.
@@ -138,8 +143,6 @@ class _StandardForm:
         self.slides = bool(self.attributes.get("sliding_window_cache", 0))
         if self.slides and (self.window < 1 or "past_key" not in self.inputs or borrows):
             raise ValueError("its sliding-window cache has no window, or no buffer")
-        if self.slides and ("attention_bias" in self.inputs or "output_qk" in self.outputs):
-            raise ValueError("a bias or output_qk beside a sliding-window cache is not known here")
         self.types = types
         self.packed = "key" not in self.inputs and not borrows
         self.never_new = borrows or types.get("key", UNKNOWN).size(1) == 0
@@ -149,8 +152,11 @@ class _StandardForm:
         self.dtype = dtype
         past = types.get("past_key", UNKNOWN).dtype or dtype
         self.cache_dtype = past
-        if past != dtype and past not in _LIMITS:
-            raise ValueError(f"its cache has codes of the type {past}")
+        self.in_float8 = past == "float8e4m3fn"
+        if self.in_float8 and write.opset < FLOAT8_OPSET:
+            raise ValueError(f"its float8 cache needs operator set {FLOAT8_OPSET}")
+        if past != dtype and past not in _LIMITS and not self.in_float8:
+            raise ValueError(f"its cache is of the type {past}, and its query of {dtype}")
 
     def write_all(self) -> None:
         """Write the nodes."""
@@ -181,7 +187,7 @@ class _StandardForm:
         is_row = write.node("Unsqueeze", used, write.constant([1, 3]))
         values = write.node("Where", is_row, values, write.number(0.0))
         visible = self._visible(at, used, places)
-        masks = Masks("", False, bias=self._bias(keys), visible=visible)
+        masks = Masks("", False, bias=self._bias(keys, layout), visible=visible)
         sink = self._as_float(inputs["head_sink"]) if "head_sink" in inputs else ""
         if not sink and self.attributes.get("smooth_softmax") == 1:
             sink = write.number(0.0)
@@ -191,7 +197,11 @@ class _StandardForm:
         self._put("output", self._stored(side_by_side(output, write)))
         if "output_qk" in self.outputs:
             chosen = after if self.attributes.get("qk_output") == 2 else before
-            self._put("output_qk", self._stored(self._first(chosen, 3, places.total)))
+            if layout is None:
+                scores = self._first(chosen, 3, places.total)
+            else:
+                scores = self._of_places(chosen, layout, places.total)
+            self._put("output_qk", self._stored(scores))
 
     def _put(self, name: str, value: str) -> None:
         if name in self.outputs:
@@ -306,6 +316,8 @@ class _StandardForm:
         sliding-window cache those of the past, and then the new ones.
         """
         write, past = self.write, self.inputs.get(f"past_{side}", "")
+        if past and self.in_float8:  # which runtimes cast, and do nothing else with
+            past = write.node("Cast", past, to=TensorProto.FLOAT)
         is_float = side == "key" and self._moves_keys()
         scale = self._scale(side[0]) if self.cache_dtype != self.dtype else None
         if scale is not None:
@@ -315,19 +327,24 @@ class _StandardForm:
         if layout is not None:
             stored = write.node("Concat", past, new, axis=2)
             index = self._index(stored, layout.rows)
-            self._put(f"present_{side}", write.node("GatherND", stored, index))
+            self._put_present(side, write.node("GatherND", stored, index))
         elif self.never_new:
             if not past:
                 raise ValueError("it has neither new keys nor a past")
             stored = past
-            self._put(f"present_{side}", stored)
+            self._put_present(side, stored)
         else:
             stored = self._with_new_rows(past, new, places)
             rows = write.node("Max", write.size(past, 2), places.total) if past else ""
-            self._put(f"present_{side}", self._first(stored, 2, rows) if rows else stored)
+            self._put_present(side, self._first(stored, 2, rows) if rows else stored)
         if scale is not None:
             return decoded(stored, scale, size, write)
         return self._as_float(stored)
+
+    def _put_present(self, side: str, value: str) -> None:
+        if self.in_float8:
+            value = self.write.node("Cast", value, to=ONNX[self.cache_dtype])
+        self._put(f"present_{side}", value)
 
     def _scale(self, side: str) -> CodeScale:
         name = f"{side}_scale"
@@ -338,10 +355,17 @@ class _StandardForm:
         )
 
     def _encoded(self, numbers: str, scale: CodeScale) -> str:
-        """The codes of numbers [B, K, L, D]; two of four bits are in a byte, the even one low."""
+        """The codes of numbers [B, K, L, D]; two of four bits are in a byte, the even one low.
+
+        Codes of float8 are in float32.
+        """
         write = self.write
+        quotients = write.node("Div", numbers, spread(scale, write))
+        if self.in_float8:
+            codes = write.node("Cast", quotients, to=ONNX[self.cache_dtype])
+            return write.node("Cast", codes, to=TensorProto.FLOAT)
         low, high = (write.number(limit) for limit in _LIMITS[self.cache_dtype])
-        steps = write.node("Round", write.node("Div", numbers, spread(scale, write)))
+        steps = write.node("Round", quotients)
         steps = write.node("Clip", steps, low, high)
         if self.cache_dtype == "uint8":
             steps = write.node("Add", steps, write.number(8.0))
@@ -421,7 +445,40 @@ class _StandardForm:
         behind = write.node("Add", capacity, write.node("Sub", wanted, had))
         is_new = write.node("GreaterOrEqual", wanted, had)
         from_rows = write.node("Where", is_new, behind, write.node("Sub", wanted, first))
-        return _Layout(at, used, from_rows)
+        return _Layout(at, used, from_rows, first, had)
+
+    def _of_places(self, scores: str, layout: _Layout, total: str) -> str:
+        """Scores [B, N, S, C + L] by the places of the keys: [B, N, S, T]; 0 for evicted ones."""
+        write = self.write
+        at = write.steps(write.constant([0]), total)
+        is_new = write.node("GreaterOrEqual", at, layout.before)
+        capacity = write.size(self.inputs["past_key"], 2)
+        behind = write.node("Add", capacity, write.node("Sub", at, layout.before))
+        rows = write.node("Where", is_new, behind, write.node("Sub", at, layout.first))
+        last = write.node("Sub", write.size(scores, 3), write.constant([1]))
+        rows = write.node("Min", write.node("Max", rows, write.constant([0])), last)
+        held = write.node(
+            "Unsqueeze", write.node("GreaterOrEqual", at, layout.first), write.constant([1, 2])
+        )
+        return write.node("Where", held, self._picked(scores, rows), write.number(0.0))
+
+    def _picked(self, value: str, at: str) -> str:
+        """The elements ``at`` [B, R] of the last axis of a value [B or 1, N or 1, S, …]."""
+        write = self.write
+        index = write.node("Unsqueeze", at, write.constant([1, 2]))
+        # By broadcasting: not all runtimes expand to a shape that is computed.
+        zeros = write.node("Cast", write.slice(value, 3, 0, 1), to=TensorProto.BOOL)
+        zeros = write.node(
+            "Cast", write.node("And", zeros, write.constant(False, np.bool_)), to=TensorProto.INT64
+        )
+        of_batch = write.slice(index, 3, 0, 1)
+        of_batch = write.node("Cast", write.node("Sub", of_batch, of_batch), to=TensorProto.FLOAT)
+        return write.node(
+            "GatherElements",
+            write.node("Add", value, of_batch),
+            write.node("Add", index, zeros),
+            axis=3,
+        )
 
     def _visible(self, at: str, used: str, places: _Places) -> str:
         """bool [B, 1, S, rows]: the keys that each query attends to, unless the bias hides them.
@@ -443,11 +500,14 @@ class _StandardForm:
             visible = write.node("And", visible, rule)
         return visible
 
-    def _bias(self, keys: str) -> str:
+    def _bias(self, keys: str, layout: _Layout | None) -> str:
         """The bias with a column for each key; "" if there is none."""
         if "attention_bias" not in self.inputs:
             return ""
         write = self.write
         bias, every = self._as_float(self.inputs["attention_bias"]), write.size(keys, 2)
+        if layout is not None:
+            last = write.node("Sub", write.size(bias, 3), write.constant([1]))
+            return self._picked(bias, write.node("Min", layout.places, last))
         bias = write.slice(bias, 3, 0, every)
         return self._padded(bias, 3, write.node("Sub", every, write.size(bias, 3)))

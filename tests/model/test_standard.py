@@ -32,6 +32,7 @@ def test_a_call_in_standard_operators_is_right(gqa: Gqa, theme: str) -> None:
     assert done.status == 0, done.out
     assert " pass" in done.out
     assert "wrong" not in done.out
+    assert "It has no form" not in done.out
 
 
 def model_of(case: str) -> onnx.ModelProto:
@@ -120,6 +121,33 @@ def test_a_node_without_a_form_stays(attributes: dict[str, int], why: str) -> No
     made = standard_model(model)
     assert (made.rewritten, made.left) == ((), (("gqa", why),))
     assert list(made.model.graph.node) == [node]
+
+
+FLOAT8 = "quantised_cache/float8_decode[dtype=float32,rotary=none,scales=tensor]"
+
+
+def test_float8_needs_operator_set_19(gqa: Gqa) -> None:
+    """The model gets it if that changes none of its own operators."""
+    for opset, own, after in ((18, "Mul", 19), (18, "Reshape", None), (21, "Reshape", 21)):
+        model = model_of(FLOAT8)
+        model.opset_import[0].version = opset
+        names = ["present_key", "present_key"] if own == "Mul" else ["seqlens_k", "seqlens_k"]
+        model.graph.node.append(helper.make_node(own, names, ["more"]))
+        made = standard_model(model)
+        if after is None:
+            assert made.left == (("gqa", "its float8 cache needs operator set 19"),)
+        else:
+            assert made.left == ()
+        versions = {each.domain: each.version for each in made.model.opset_import}
+        assert versions[""] == (after or opset)
+
+
+def test_a_cache_of_another_type_is_named() -> None:
+    model = model_of("smoke/decode[dtype=float32]")
+    past = next(each for each in model.graph.input if each.name == "past_key")
+    past.type.tensor_type.elem_type = TensorProto.FLOAT16
+    why = "its cache is of the type float16, and its query of float32"
+    assert standard_model(model).left == (("gqa", why),)
 
 
 def test_a_node_whose_type_is_unknown_stays() -> None:
