@@ -99,6 +99,10 @@ _NO_EXTRAS = _requires(
 )
 
 
+#: Why a model in standard operators is not called with one buffer: it writes before it has read.
+CANNOT_SHARE: Final = "in standard operators, past and present cannot share a buffer"
+
+
 def _in_standard_operators(call: Call) -> str | None:
     """Why a call is no graph whose nodes can all be written in standard operators."""
     import onnx  # takes long to import
@@ -109,7 +113,7 @@ def _in_standard_operators(call: Call) -> str | None:
     if not isinstance(call, GraphCall):
         return "the call must have a graph"
     if call.shared_buffer:
-        return "shared_buffer must be off: standard operators write before all has been read"
+        return CANNOT_SHARE
     try:
         left = standard_model(onnx.load_model_from_string(call.content)).left
     except CannotRewrite as error:

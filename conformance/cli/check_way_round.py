@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from conformance.base.target_names import STANDARD, is_by_path
+from conformance.base.words import plural
 from conformance.case.case import Case
 from conformance.harness.runner import RunnerFailed
 from conformance.model.answer.answer_table import worst_kind
@@ -63,6 +64,8 @@ class WaysRound:
         self._required = required
         self._faults = faults
         self._runs: dict[str, ModelRun] = {}
+        self._ended: dict[str, str] = {}
+        """Why calls of single nodes were not made, for each target whose runner failed."""
 
     def run_model(self, ready: DescribedTarget) -> None:
         """Run the model on a target."""
@@ -112,7 +115,7 @@ class WaysRound:
         whole, *groups = was
         calls = [dict(self._again(one)) for one in groups]
         wanted = [cases[case] for each in calls for case in each]
-        records = {record.case: record for record in _records(ready, wanted)}
+        records = {record.case: record for record in self._records(ready, wanted)}
         return [
             answer_of_model(whole.group, ready.name, self._runs[ready.name]),
             *(
@@ -133,7 +136,24 @@ class WaysRound:
         text = headline(columns, self._required, self._faults)
         whole = columns[-1].answers[0]
         message = next((part.message for part in whole.bad if part.message), "")
-        return f"{text.removesuffix('.')} ({message.rstrip('.')})." if message else text
+        text = f"{text.removesuffix('.')} ({message.rstrip('.')})." if message else text
+        told = [self._ended[each.name] for each in series if each.name in self._ended]
+        return " ".join([text, *told])
+
+    def _records(self, ready: DescribedTarget, cases: Sequence[Case]) -> Iterator[ResultRecord]:
+        """The results of cases in standard operators, until the runner fails."""
+        rewriting = _rewriting(ready)
+        plan = Plan(rewriting.target, (*cases,), (), measured=False)
+        with PlanRun(plan, ready=rewriting) as run:
+            for at, case in enumerate(cases):
+                try:
+                    record = run.run_one(case).record
+                except RunnerFailed as error:
+                    left = plural(len(cases) - at, "call")
+                    self._ended[ready.name] = f"{left} not made on {ready.name}: {error.sentence}"
+                    return
+                if isinstance(record, ResultRecord):
+                    yield record
 
 
 def _can_try(ready: DescribedTarget) -> bool:
@@ -145,16 +165,3 @@ def _can_try(ready: DescribedTarget) -> bool:
 def _rewriting(ready: DescribedTarget) -> DescribedTarget:
     """The same target, which gets the model in standard operators."""
     return replace(ready, target=registry.in_standard_operators(ready.target))
-
-
-def _records(ready: DescribedTarget, cases: Sequence[Case]) -> Iterator[ResultRecord]:
-    """The results of cases in standard operators, until the runner fails."""
-    rewriting = _rewriting(ready)
-    with PlanRun(Plan(rewriting.target, (*cases,), (), measured=False), ready=rewriting) as run:
-        for case in cases:
-            try:
-                record = run.run_one(case).record
-            except RunnerFailed:
-                return
-            if isinstance(record, ResultRecord):
-                yield record

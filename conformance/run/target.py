@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
 
 from conformance.base.array_types import NUMPY
 from conformance.base.findings import SOFTWARE_ADAPTERS
 from conformance.base.target_names import as_name, is_by_path, name_in_results
 from conformance.base.yaml_source import InputError, Problem
 from conformance.case.case import Case
+from conformance.case.relations import CANNOT_SHARE
 from conformance.expectations.match import Expectation, check_stale
 from conformance.expectations.read import load_expectations, load_pinned
 from conformance.harness.protocol import DescribedAnswer, OperatorSchema
@@ -21,9 +21,6 @@ from conformance.operator.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
 from conformance.results.records import TargetDescription, TargetRecord, UncalledParts
 from conformance.targets.catalogue import ADAPTERS
 from conformance.targets.registry import Target, name_fault
-
-#: Why a model in standard operators is not called with one buffer: it writes before it has read.
-CANNOT_SHARE: Final = "in standard operators, past and present cannot share a buffer"
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,10 @@ async function describe() {
   const said = text(browser.stderr);
   const starts = new Promise((resolve) => (answered = resolve));
   browser.on("error", ({ message }) => answered({ ended: message }));
-  browser.on("exit", async () => answered({ ended: cause(await said) }));
+  browser.on("exit", async (code, signal) => {
+    const without = `it ended with ${signal ?? `status ${code}`} and said nothing`;
+    answered({ ended: cause(await said) || without });
+  });
   const late = () => answered({ ended: `it did not open the page within ${options.opening} s` });
   const patience = setTimeout(late, 1000 * options.opening);
   const { ended } = await starts;

@@ -14,7 +14,11 @@ from as_user import Done, Gqa, has_onnxruntime
 from attention_models import Layer, decoder, saved
 
 from conformance.base.paths import data_path
+from conformance.case.case import Case
+from conformance.cli import check_way_round
+from conformance.harness.runner import RunnerFailed
 from conformance.rewriting.node_writer import NodeWriter
+from conformance.run.engine import PlanRun
 
 pytestmark = has_onnxruntime
 
@@ -63,6 +67,19 @@ def test_a_node_without_such_a_form_is_named(gqa: Gqa, tmp_path: Path) -> None:
         "In standard operators (gqa rewrite): /model/layers.1/attn/GroupQueryAttention cannot be"
         " written in standard operators: its sliding-window cache has no window, or no buffer."
     )
+
+
+def test_calls_that_were_not_made_are_named(
+    gqa: Gqa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ends(PlanRun):
+        def run_one(self, case: Case) -> Any:
+            raise RunnerFailed(f"The runner ended before {case.name}.")
+
+    monkeypatch.setattr(check_way_round, "PlanRun", Ends)
+    _, told = checked(gqa, saved(decoder(Layer(attributes=UNKNOWN)), tmp_path))
+    assert told["sentence"].endswith(": The runner ended before global.")
+    assert " 2 calls not made on cpu@" in told["sentence"]
 
 
 def test_a_rewriting_that_is_wrong_like_its_reference_is_seen(

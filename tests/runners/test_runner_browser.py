@@ -85,14 +85,22 @@ def test_it_takes_no_driver(start: Start, arguments: tuple[str, ...], chromium: 
     assert runner.end() == 0
 
 
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("echo It lacks a library. >&2\nexit 1", "It lacks a library."),
+        ("exit 0", "it ended with status 0 and said nothing."),
+        ("kill -9 $$", "it ended with SIGKILL and said nothing."),
+    ],
+)
 def test_a_browser_that_does_not_start(
-    start: Start, arguments: tuple[str, ...], tmp_path: Path
+    start: Start, arguments: tuple[str, ...], tmp_path: Path, program: str, why: str
 ) -> None:
     broken = tmp_path / "chrome"
-    broken.write_text("#!/bin/sh\necho It lacks a library. >&2\nexit 1\n")
+    broken.write_text(f"#!/bin/sh\n{program}\n")
     broken.chmod(0o755)
     reason = start(*arguments, "--browser", broken).ask(cmd="describe")["reason"]
-    assert reason == f"{broken} does not start: It lacks a library."
+    assert reason == f"{broken} does not start: {why}"
 
 
 def test_a_browser_that_never_opens_the_page(arguments: tuple[str, ...], tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from conformance.base.array_types import Array
 from conformance.base.explain import reason_of
+from conformance.case.relations import CANNOT_SHARE
 from conformance.graph.reading import ReadModel
 from conformance.harness.outcomes import Crashed, Rejected, TimedOut
 from conformance.harness.runner import RunnerFailed
@@ -32,7 +33,7 @@ from conformance.model.run.pipeline import PipelineProgram, PipelinePrompts, pip
 from conformance.model.run.short_messages import short
 from conformance.report.model_table import AnswerKind
 from conformance.rewriting.dense import CannotRewrite
-from conformance.run.target import CANNOT_SHARE, DescribedTarget
+from conformance.run.target import DescribedTarget
 
 #: ONNX Runtime takes weights as inputs; others want constants.
 _TAKES_WEIGHTS: Final = ("onnxruntime", "onnxruntime-node", "onnxruntime-web")
