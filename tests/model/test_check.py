@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+import onnx
 import pytest
 from as_user import Desk, Done, Gqa, has_onnxruntime, in_terminal
 from attention_models import GEMMA, Layer, decoder, saved
 from check_graphs import KINDS, graph_of
 from goldens import check_golden
-from onnx import TensorProto
+from onnx import TensorProto, helper
 from tables import tables
 
 from conformance.base.paths import data_path
@@ -223,6 +224,35 @@ def test_a_target_that_computes_a_node_wrong_is_to_blame(
     ]
     assert (part["answer"], part["fault"]) == ("wrong", "target")
     assert "The graph is" not in done.out
+    assert "✗ silently wrong for a prompt of 6 tokens in layer 0" in " ".join(done.out.split())
+
+
+def with_scores(qk_output: int) -> onnx.ModelProto:
+    """A decoder whose scores are an output."""
+    outputs = ["attention.0", "present.0.key", "present.0.value", "scores.0"]
+    model = decoder(Layer(attributes={"qk_output": qk_output}, outputs=outputs))
+    dims = ["batch_size", 4, "sequence_length", "total_sequence_length"]
+    model.graph.output.append(helper.make_tensor_value_info("scores.0", TensorProto.FLOAT, dims))
+    return model
+
+
+@has_onnxruntime
+@pytest.mark.parametrize("qk_output", [1, pytest.param(2, marks=pytest.mark.push)])
+def test_scores_that_are_outputs_are_judged(check: Check, tmp_path: Path, qk_output: int) -> None:
+    """Those of padded sequences are not: columns of padding are between the others."""
+    file = saved(with_scores(qk_output), tmp_path)
+    done = check(file, "--lengths", "3", "--ways", "chat,chunks,right")
+    assert "The graph is right in one chat and with chunked prompts." in done.out
+    assert "right (not compared: its scores have columns of padding)" in done.out
+
+
+def test_wrong_scores_are_seen(
+    check: Check, desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("FAULT_ON", "/"), ("WRONG", "scores.0")):
+        monkeypatch.setenv(name, value)
+    file, options = saved(with_scores(2), tmp_path), ("--lengths", "3", "--ways", "chat")
+    done = check(file, "--ep", desk.runner("wrong_values"), *options, status=1)
     assert "✗ silently wrong for a prompt of 6 tokens in layer 0" in " ".join(done.out.split())
 
 

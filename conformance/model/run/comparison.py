@@ -16,6 +16,7 @@ from conformance.model.run.dense_prompts import DensePrompts
 #: Why a call is not compared whose tables are those of longer prompts than the calls before had.
 BY_LENGTH: Final = "its results depend on the number of all tokens, as with tables for long prompts"
 _NO_ROWS: Final = "no output has a row for each token"
+_OF_PAIRS: Final = "its scores have columns of padding"
 #: The largest error of a right result, as a share of the largest result.
 _TOLERANCE: Final[Mapping[str, float]] = {"float32": 3e-4, "float16": 3e-3, "bfloat16": 2.4e-2}
 #: That of a model whose products quantise their inputs.
@@ -186,10 +187,13 @@ def _judged(
     """
     call, longest = run.calls[number], run.longest[history]
     whole = prompts.of(longest)
+    of_pairs = values.shape[1:] != _in_prompt(whole[name], layout, longest).shape[1:]
+    if of_pairs and (values.shape[-1] != call.total or not call.columns.all()):
+        return _OF_PAIRS
 
     def found(of: TokenHistory) -> Difference | None:
         limit = _limit(program, name, whole) + prompts.rounding(of, name)
-        want = _in_prompt(prompts.of(of)[name], layout, of)[places]
+        want = _as_wide(_in_prompt(prompts.of(of)[name], layout, of)[places], values)
         return _difference(number, call, name, values, want, limit)
 
     wrong = found(longest)
@@ -208,6 +212,11 @@ def _judged(
     return wrong
 
 
+def _as_wide(rows: Array, others: Array) -> Array:
+    """Rows without the scores of later keys, if others have less of them."""
+    return rows[..., : others.shape[-1]] if others.ndim > 1 else rows
+
+
 def _every(run: CallSequence) -> Iterator[TokenHistory]:
     """The prompts that end with a call."""
     return (history for call in run.calls for history in call.histories)
@@ -223,7 +232,7 @@ def _agree(
 ) -> bool:
     """Whether two dense prompts give the tokens of the shorter one the same results."""
     one = _in_prompt(prompts.of(short)[name], layout, short)
-    two = _in_prompt(prompts.of(long)[name], layout, long)[: len(short)]
+    two = _as_wide(_in_prompt(prompts.of(long)[name], layout, long)[: len(short)], one)
     limit = _limit(program, name, prompts.of(long))
     return bool(np.nanmax(np.abs(one - two), initial=0) <= limit)
 
