@@ -16,8 +16,7 @@ from conformance.operator.signature import DOMAIN, INPUT_NAMES, OP_TYPE
 STANDARD_INPUTS: Final = (
     *("query", "key", "value", "attention_bias", "past_key", "past_value", "seqlens_k"),
 )
-#: The number of outputs that both operators have.
-_OUTPUTS: Final = 3
+_PRECISE: Final = (TensorProto.FLOAT, TensorProto.DOUBLE)
 
 
 def is_standard(node: NodeProto) -> bool:
@@ -42,71 +41,47 @@ def as_operator(
     """
     attributes: Mapping[str, Any] = attributes_in(node)
     inputs = connected(STANDARD_INPUTS, node.input)
-    known = {name: types.get(value, UNKNOWN) for name, value in inputs.items()}
-    if missing := [name for name in STANDARD_INPUTS[:3] if len(known[name].dims or ()) < 3]:
-        raise Unclear(f"the shape of its {missing[0]} is unknown")
-    query, key, value = (known[name] for name in STANDARD_INPUTS[:3])
-    flat = len(query.dims or ()) == 3
+    query, key, value = (types.get(inputs.get(n, ""), UNKNOWN) for n in STANDARD_INPUTS[:3])
+    of_heads = len(query.dims or ()) == 4
     heads, kv_heads = (
-        attributes.get(f"{of}_num_heads") if flat else each.size(1)
+        each.size(1) if of_heads else attributes.get(f"{of}_num_heads")
         for of, each in (("q", query), ("kv", key))
     )
-    if not isinstance(heads, int) or not isinstance(kv_heads, int) or min(heads, kv_heads) < 1:
-        raise Unclear("the number of its heads is unknown")
+    width, (new, rows) = query.size(-1), (query.dim(-2), key.dim(-2))
+    if not heads or not kv_heads or not width:
+        raise Unclear("the sizes of its inputs are not in the graph")
     before, after = (attributes.get(f"{side}_window_size", -1) for side in ("left", "right"))
     causal = bool(attributes.get("is_causal")) or after == 0
-    lengths = query.dim(-2), key.dim(-2)
-    appends, counts = "past_key" in inputs, "seqlens_k" in inputs
-    alone = not appends and not counts and (causal or lengths[0] == lengths[1])
+    appends = "past_key" in inputs
+    alone = not appends and "seqlens_k" not in inputs and (causal or new == rows)
     for is_so, why in (
-        (any(node.output[_OUTPUTS:]), "its scores are an output"),
-        (None not in (key.size(-1), value.size(-1)) and key.size(-1) != value.size(-1),
-         "its values have another size than its keys"),
-        (attributes.get("scale") == 0 or attributes.get("softcap", 0) < 0,
-         "its scale or softcap means something else there"),
-        (attributes.get("softmax_precision", 1) not in (TensorProto.FLOAT, TensorProto.DOUBLE),
-         "its softmax_precision is lower"),
+        (any(node.output[3:]), "its scores are an output"),
+        (key.size(-1) != value.size(-1), "its values have another size than its keys"),
+        (attributes.get("scale") == 0, "its scale of 0 means something else there"),
+        (attributes.get("softcap", 0) < 0, "its negative softcap means something else there"),
+        (attributes.get("softmax_precision", 1) not in _PRECISE, "its softmax_precision is lower"),
         (not causal and max(before, after) >= 0, "its window is not causal"),
-        (alone and causal and None not in lengths and lengths[0] != lengths[1],
-         "with other keys than its tokens' and no past, is_causal hides others"),
+        (alone and new != rows, "its is_causal counts keys from the first, and it has no past"),
         (not appends and not alone and any(node.output[1:]), "it has presents without a past"),
-    ):  # fmt: skip
+    ):
         if is_so:
             raise Unclear(why)
-    own = {inputs["query"]: _as_tokens(query, heads)}
-    own |= {value: _as_tokens(types.get(value, UNKNOWN), heads) for value in node.output[:1]}
-    if appends or alone:
-        own |= {inputs[name]: _as_tokens(known[name], kv_heads) for name in ("key", "value")}
-    else:
-        for name in ("key", "value"):
-            inputs[f"past_{name}"] = inputs.pop(name)
-            own[inputs[f"past_{name}"]] = _as_rows(known[name], kv_heads)
-    kept: dict[str, Any] = {
-        name: attributes[name] for name in ("scale", "softcap") if name in attributes
-    }
-    if not causal:
-        kept["causal"] = 0
-    if before >= 0:
-        kept["local_window_size"] = before + 1
+    size = width if of_heads else width // heads
+    batch, dtype = query.dim(0), query.dtype
+    own = dict.fromkeys(
+        (inputs["query"], node.output[0]), ValueType(dtype, (batch, new, heads * size))
+    )
+    tokens = ValueType(dtype, (batch, rows, kv_heads * size))
+    if not appends and not alone:
+        inputs |= {f"past_{name}": inputs.pop(name) for name in ("key", "value")}
+        tokens = ValueType(dtype, (batch, kv_heads, rows, size))
+    kv_inputs = ("key", "value") if appends or alone else ("past_key", "past_value")
+    own |= dict.fromkeys((inputs[name] for name in kv_inputs), tokens)
+    kept = {name: attributes[name] for name in ("scale", "softcap") if name in attributes}
+    kept |= {} if causal else {"causal": 0}
+    kept |= {} if before < 0 else {"local_window_size": before + 1}
+    sizes = {"num_heads": heads, "kv_num_heads": kv_heads}
     names = [inputs.get(name, "") for name in INPUT_NAMES]
-    outputs = node.output[:_OUTPUTS]
-    return helper.make_node(
-        OP_TYPE, names, outputs, node.name, domain=DOMAIN, num_heads=heads, kv_num_heads=kv_heads,
-        **kept,
-    ), own  # fmt: skip
-
-
-def _as_tokens(known: ValueType, heads: int) -> ValueType:
-    """[B, heads, tokens, D] as [B, tokens, heads * D]."""
-    if len(known.dims or ()) != 4:
-        return known
-    size = known.size(3)
-    return ValueType(known.dtype, (known.dim(0), known.dim(2), size and heads * size))
-
-
-def _as_rows(known: ValueType, heads: int) -> ValueType:
-    """[B, rows, heads * D] as [B, heads, rows, D]."""
-    if len(known.dims or ()) != 3:
-        return known
-    width = known.size(2)
-    return ValueType(known.dtype, (known.dim(0), heads, known.dim(1), width and width // heads))
+    made = helper.make_node(OP_TYPE, names, node.output[:3], node.name, domain=DOMAIN)
+    made.attribute.extend(helper.make_attribute(*each) for each in {**sizes, **kept}.items())
+    return made, own

@@ -90,15 +90,14 @@ class _Layout:
     """The rows of a sliding-window cache, and behind them the new tokens.
 
     ``places`` int64 and ``used`` bool [B, C + L]: the tokens in them. ``rows`` int64 [B, C]: which
-    of them become the rows of the present. ``first`` and ``before`` int64 [B, 1]: the place of the
-    first row's token, and of the first new one.
+    of them become the rows of the present. ``columns`` int64 [B, T]: the one that has the token of
+    each place; negative for an evicted token.
     """
 
     places: str
     used: str
     rows: str
-    first: str
-    before: str
+    columns: str
 
 
 #: Exporters write it though the operator does not have it: the rotated elements of a head; 0: all.
@@ -198,10 +197,10 @@ class _StandardForm:
         if "output_qk" in self.outputs:
             chosen = after if self.attributes.get("qk_output") == 2 else before
             if layout is None:
-                scores = self._first(chosen, 3, places.total)
+                chosen = self._first(chosen, 3, places.total)
             else:
-                scores = self._of_places(chosen, layout, places.total)
-            self._put("output_qk", self._stored(scores))
+                chosen = self._of_places(chosen, layout.columns)
+            self._put("output_qk", self._stored(chosen))
 
     def _put(self, name: str, value: str) -> None:
         if name in self.outputs:
@@ -442,43 +441,38 @@ class _StandardForm:
         kept = write.node("Sub", places.lengths, held(places.lengths))
         last = write.node("Sub", places.lengths, one)
         wanted = write.node("Min", write.node("Add", kept, rows), last)  # behind it is anything
-        behind = write.node("Add", capacity, write.node("Sub", wanted, had))
-        is_new = write.node("GreaterOrEqual", wanted, had)
-        from_rows = write.node("Where", is_new, behind, write.node("Sub", wanted, first))
-        return _Layout(at, used, from_rows, first, had)
 
-    def _of_places(self, scores: str, layout: _Layout, total: str) -> str:
+        def rows_of(tokens: str) -> str:
+            behind = write.node("Add", capacity, write.node("Sub", tokens, had))
+            is_new = write.node("GreaterOrEqual", tokens, had)
+            return write.node("Where", is_new, behind, write.node("Sub", tokens, first))
+
+        columns = rows_of(write.steps(nothing, places.total))
+        return _Layout(at, used, rows_of(wanted), columns)
+
+    def _of_places(self, scores: str, columns: str) -> str:
         """Scores [B, N, S, C + L] by the places of the keys: [B, N, S, T]; 0 for evicted ones."""
         write = self.write
-        at = write.steps(write.constant([0]), total)
-        is_new = write.node("GreaterOrEqual", at, layout.before)
-        capacity = write.size(self.inputs["past_key"], 2)
-        behind = write.node("Add", capacity, write.node("Sub", at, layout.before))
-        rows = write.node("Where", is_new, behind, write.node("Sub", at, layout.first))
-        last = write.node("Sub", write.size(scores, 3), write.constant([1]))
-        rows = write.node("Min", write.node("Max", rows, write.constant([0])), last)
-        held = write.node(
-            "Unsqueeze", write.node("GreaterOrEqual", at, layout.first), write.constant([1, 2])
-        )
-        return write.node("Where", held, self._picked(scores, rows), write.number(0.0))
+        is_held = write.node("GreaterOrEqual", columns, write.constant([0]))
+        is_held = write.node("Unsqueeze", is_held, write.constant([1, 2]))
+        return write.node("Where", is_held, self._picked(scores, columns), write.number(0.0))
 
     def _picked(self, value: str, at: str) -> str:
-        """The elements ``at`` [B, R] of the last axis of a value [B or 1, N or 1, S, …]."""
+        """The elements ``at`` [B, R] of the last axis of a value [B or 1, N or 1, S, …].
+
+        Where there is no such element, it is the first or the last one.
+        """
         write = self.write
+        last = write.node("Sub", write.size(value, 3), write.constant([1]))
+        at = write.node("Min", write.node("Max", at, write.constant([0])), last)
         index = write.node("Unsqueeze", at, write.constant([1, 2]))
         # By broadcasting: not all runtimes expand to a shape that is computed.
-        zeros = write.node("Cast", write.slice(value, 3, 0, 1), to=TensorProto.BOOL)
-        zeros = write.node(
-            "Cast", write.node("And", zeros, write.constant(False, np.bool_)), to=TensorProto.INT64
-        )
-        of_batch = write.slice(index, 3, 0, 1)
-        of_batch = write.node("Cast", write.node("Sub", of_batch, of_batch), to=TensorProto.FLOAT)
-        return write.node(
-            "GatherElements",
-            write.node("Add", value, of_batch),
-            write.node("Add", index, zeros),
-            axis=3,
-        )
+        one = write.node("Cast", write.slice(value, 3, 0, 1), to=TensorProto.BOOL)
+        none = write.node("And", one, write.constant(False, np.bool_))  # also of an infinity
+        every = write.node("Add", index, write.node("Cast", none, to=TensorProto.INT64))
+        zero = write.node("Sub", write.slice(at, 1, 0, 1), write.slice(at, 1, 0, 1))
+        zero = write.node("Cast", write.node("Unsqueeze", zero, write.constant([2, 3])), to=1)
+        return write.node("GatherElements", write.node("Add", value, zero), every, axis=3)
 
     def _visible(self, at: str, used: str, places: _Places) -> str:
         """bool [B, 1, S, rows]: the keys that each query attends to, unless the bias hides them.
@@ -507,7 +501,6 @@ class _StandardForm:
         write = self.write
         bias, every = self._as_float(self.inputs["attention_bias"]), write.size(keys, 2)
         if layout is not None:
-            last = write.node("Sub", write.size(bias, 3), write.constant([1]))
-            return self._picked(bias, write.node("Min", layout.places, last))
+            return self._picked(bias, layout.places)
         bias = write.slice(bias, 3, 0, every)
         return self._padded(bias, 3, write.node("Sub", every, write.size(bias, 3)))

@@ -90,7 +90,7 @@ def test_a_right_node_is_right_and_its_cases_are_kept(gqa: Gqa, wrong: str, tmp_
 
 def test_a_node_that_is_no_call_is_part_of_the_model(gqa: Gqa, tmp_path: Path) -> None:
     done = check(gqa, mixed(is_causal=0, softcap=-1.0), tmp_path)
-    why = "its scale or softcap means something else there"
+    why = "its negative softcap means something else there"
     told = f"Not called alone: /model/layers.1/attn/Attention (Attention): {why}."
     assert told in " ".join(done.out.split())
     assert rows(done)["1"].startswith("1 Attention ")

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-import onnx
-from onnx import NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import NodeProto, TensorProto, helper
 
-from conformance.base.array_types import ONNX
 from conformance.base.explain import reason_of
+from conformance.bundle.model import declare, model_of
 from conformance.graph.describe import Unclear
 from conformance.graph.nodes import AttentionNode, connected, layer_in, node_with_types
 from conformance.graph.reading import ReadModel
@@ -24,6 +23,15 @@ from conformance.operator.signature import OUTPUT_NAMES
 
 #: The fields of a form that say what the graph itself says.
 _WRITTEN: Final = ("inputs", "outputs", "attributes")
+_LENGTHS: Final = (
+    helper.make_node("Cast", ["seqlens_k"], ["last"], to=TensorProto.INT64),
+    helper.make_node("Constant", [], ["one"], value_int=1),
+    helper.make_node("Add", ["last", "one"], ["lengths"]),
+)
+_VISIBLE: Final = (  # numbers in (-1, 1) become 0
+    helper.make_node("Cast", ["attention_bias"], ["whole"], to=TensorProto.INT32),
+    helper.make_node("Cast", ["whole"], ["visible"], to=TensorProto.BOOL),
+)
 
 
 def standard_forms(
@@ -35,6 +43,7 @@ def standard_forms(
     sentence.
     """
     graph = model.inferred[0].graph
+    opset = max(o.version for o in model.proto.opset_import if o.domain in ("", "ai.onnx"))
     types = types_of(graph)
     for at, node in enumerate(graph.node):
         if not is_standard(node):
@@ -47,7 +56,7 @@ def standard_forms(
             found = node_with_types(made, name, {**types, **own})
             form = form_of(found, configuration)
             fields = {key: value for key, value in form.fields.items() if key not in _WRITTEN}
-            content = _graph_of(node, types, replace(form, fields=fields), model.proto)
+            content = _graph_of(node, types, form, opset)
             told: Form | str = replace(form, fields=fields, shared=False, graph=content)
         except Exception as error:  # what the node says may be anything
             told = reason_of(error)
@@ -66,68 +75,50 @@ def standard_call(form: Form, call: NodeCall) -> NodeCall | None:
     return replace(call, fields=fields)
 
 
-def _graph_of(
-    node: NodeProto, types: Mapping[str, ValueType], form: Form, model: onnx.ModelProto
-) -> bytes:
+def _graph_of(node: NodeProto, types: Mapping[str, ValueType], form: Form, opset: int) -> bytes:
     """A model of the node alone, whose sizes have the names of a case's fields.
 
     A mask of booleans is made from a bias, and lengths that count from 1 from those that do not.
     """
     given = connected(STANDARD_INPUTS, node.input)
     known = {name: types.get(value, UNKNOWN) for name, value in given.items()}
-    dtype, before, inputs = str(form.fields["dtype"]), [], []
-    for name, each in known.items():
-        if name == "seqlens_k":
-            inputs.append(_declared(name, "int32", ["batch_size"]))
-            before += [
-                helper.make_node("Cast", [name], ["last"], to=TensorProto.INT64),
-                helper.make_node("Constant", [], ["one"], value_int=1),
-                helper.make_node("Add", ["last", "one"], ["lengths"]),
-            ]
-            given[name] = "lengths"
-            continue
-        inputs.append(_declared(name, dtype, [*_dims(name, each, form)]))
-        given[name] = name
-        if each.dtype == "bool":  # numbers in (-1, 1) become 0
-            before += [
-                helper.make_node("Cast", [name], ["whole"], to=TensorProto.INT32),
-                helper.make_node("Cast", ["whole"], ["visible"], to=TensorProto.BOOL),
-            ]
-            given[name] = "visible"
+    dtype, reads, before = str(form.fields["dtype"]), {name: name for name in given}, []
+    if "seqlens_k" in given:
+        reads["seqlens_k"], before = "lengths", [*_LENGTHS]
+    if known.get("attention_bias", UNKNOWN).dtype == "bool":
+        reads["attention_bias"], before = "visible", [*before, *_VISIBLE]
+    alone = NodeProto()
+    alone.CopyFrom(node)
     outputs = connected(OUTPUT_NAMES, node.output)
+    alone.input[:] = [reads.get(name, "") for name in STANDARD_INPUTS[: len(node.input)]]
+    alone.output[:] = [n if n in outputs else "" for n in OUTPUT_NAMES[: len(node.output)]]
     ranks = {"output": len(known["query"].dims or ())}
-    made = helper.make_node(
-        node.op_type,
-        [given.get(name, "") for name in STANDARD_INPUTS[: len(node.input)]],
-        [name if name in outputs else "" for name in OUTPUT_NAMES[: len(node.output)]],
-        "attention",
+    model = model_of(
+        [*before, alone],
+        [
+            declare(n, "int32" if n == "seqlens_k" else dtype, _dims(n, known[n], form))
+            for n in given
+        ],
+        [declare(name, dtype, [None] * ranks.get(name, 4)) for name in outputs],
+        opset=opset,
     )
-    made.attribute.extend(node.attribute)
-    declared = [_declared(name, dtype, [None] * ranks.get(name, 4)) for name in outputs]
-    graph = helper.make_graph([*before, made], "attention", inputs, declared)
-    opsets = [each for each in model.opset_import if each.domain in ("", "ai.onnx")]
-    alone = helper.make_model(graph, opset_imports=opsets, ir_version=model.ir_version)
-    return bytes(alone.SerializeToString(deterministic=True))
+    return bytes(model.SerializeToString(deterministic=True))
 
 
-def _declared(name: str, dtype: str, dims: list[ValueDim]) -> ValueInfoProto:
-    return helper.make_tensor_value_info(name, ONNX[dtype], dims)
-
-
-def _dims(name: str, known: ValueType, form: Form) -> Iterator[ValueDim]:
+def _dims(name: str, known: ValueType, form: Form) -> list[ValueDim]:
     """The sizes of an input of the standard node."""
-    fields, rank = form.fields, len(known.dims or ())
-    side = "num_heads" if name == "query" else "kv_num_heads"
-    heads, size = int(fields[side]), int(fields["head_size"])
+    if known.dims is None:
+        raise Unclear(f"the shape of its {name} is not in the graph")
     if name == "attention_bias":
-        if known.dims is None:
-            raise Unclear("the rank of its mask is unknown")
-        every = ("batch_size", int(fields["num_heads"]), "sequence_length", "total_sequence_length")
-        for usual, dim in zip(every[4 - rank :], known.dims, strict=True):
-            yield 1 if dim == 1 or (isinstance(usual, int) and dim != usual) else usual
-        return
+        heads = int(form.fields["num_heads"])
+        usual = ("batch_size", heads, "sequence_length", "total_sequence_length")
+        every = zip(usual[4 - len(known.dims) :], known.dims, strict=True)
+        return [1 if dim == 1 or (size == heads != dim) else size for size, dim in every]
+    if name == "seqlens_k":
+        return ["batch_size"]
     is_past = name.startswith("past") or (form.borrows and name != "query")
     rows = "past_sequence_length" if is_past else "sequence_length"
-    yield from (
-        ("batch_size", heads, rows, size) if rank == 4 else ("batch_size", rows, heads * size)
-    )
+    heads = int(form.fields["num_heads" if name == "query" else "kv_num_heads"])
+    size = int(form.fields["head_size"])
+    sizes: list[ValueDim] = [heads, rows, size] if len(known.dims) == 4 else [rows, heads * size]
+    return ["batch_size", *sizes]
