@@ -465,14 +465,13 @@ class _StandardForm:
         write = self.write
         last = write.node("Sub", write.size(value, 3), write.constant([1]))
         at = write.node("Min", write.node("Max", at, write.constant([0])), last)
-        index = write.node("Unsqueeze", at, write.constant([1, 2]))
+        at = write.node("Unsqueeze", at, write.constant([2]))
         # By broadcasting: not all runtimes expand to a shape that is computed.
-        one = write.node("Cast", write.slice(value, 3, 0, 1), to=TensorProto.BOOL)
-        none = write.node("And", one, write.constant(False, np.bool_))  # also of an infinity
-        every = write.node("Add", index, write.node("Cast", none, to=TensorProto.INT64))
-        zero = write.node("Sub", write.slice(at, 1, 0, 1), write.slice(at, 1, 0, 1))
-        zero = write.node("Cast", write.node("Unsqueeze", zero, write.constant([2, 3])), to=1)
-        return write.node("GatherElements", write.node("Add", value, zero), every, axis=3)
+        first = write.node("Unsqueeze", write.slice(at, 1, 0, 1), write.constant([3]))
+        zero = write.node("Cast", write.node("Sub", first, first), to=TensorProto.FLOAT)
+        turned = write.node("Transpose", write.node("Add", value, zero), perm=[0, 3, 1, 2])
+        picked = write.node("GatherND", turned, at, batch_dims=1)
+        return write.node("Transpose", picked, perm=[0, 2, 3, 1])
 
     def _visible(self, at: str, used: str, places: _Places) -> str:
         """bool [B, 1, S, rows]: the keys that each query attends to, unless the bias hides them.
