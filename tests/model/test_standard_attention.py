@@ -36,15 +36,15 @@ FEW = ("--lengths", "3,12", "--ways", "chat")
 
 
 def mixed(opset: int = 24, **attributes: Any) -> onnx.ModelProto:
-    """Two layers, the second of which is a standard Attention."""
-    model = decoder(Layer(), Layer())
+    """Three layers, the last two of which are a standard Attention."""
+    model = decoder(Layer(), Layer(), Layer())
     model.opset_import[0].version = opset
-    node = model.graph.node[-1]
-    given = [*node.input[:3], "", *node.input[3:5]]
-    outputs = [*node.output]
-    node.CopyFrom(helper.make_node("Attention", given, outputs, "/model/layers.1/attn/Attention"))
     kinds = {**HEADS, "is_causal": 1, **attributes}
-    node.attribute.extend(helper.make_attribute(*each) for each in kinds.items())
+    for node in model.graph.node:
+        if node.op_type == "GroupQueryAttention" and "layers.0" not in node.name:
+            given, outputs = [*node.input[:3], "", *node.input[3:5]], [*node.output]
+            name = node.name.replace("GroupQueryAttention", "Attention")
+            node.CopyFrom(helper.make_node("Attention", given, outputs, name, **kinds))
     return model
 
 
@@ -71,8 +71,10 @@ def test_a_wrong_node_has_a_red_row(gqa: Gqa, wrong: str, tmp_path: Path) -> Non
     assert done.status == 1
     found = rows(done)
     assert found["0"].endswith("✓ right (5 calls)")
-    assert found["1"] == "1 standard Attention, global, 4:2 heads of 16, float32 ✗ silently wrong"
-    assert "in one chat silently wrong in layer 1." in done.out
+    assert (
+        found["1–2"] == "1–2 standard Attention, global, 4:2 heads of 16, float32 ✗ silently wrong"
+    )
+    assert "in one chat silently wrong in layers 1–2." in done.out
     assert "case         tiny/standard_global[stage=prompt_3]" in done.out
     assert "The graph is wrong" not in done.out
 
@@ -82,7 +84,7 @@ def test_a_right_node_is_right_and_its_cases_are_kept(gqa: Gqa, wrong: str, tmp_
     kept.parent.mkdir()
     done = check(gqa, mixed(), tmp_path, "--save-cases", str(kept))
     assert done.status == 0, done.both
-    assert rows(done)["1"].endswith("4:2 heads of 16, float32 ✓ right (5 calls)")
+    assert rows(done)["1–2"].endswith("4:2 heads of 16, float32 ✓ right (5 calls)")
     (tmp_path / "tiny.onnx").unlink()
     again = gqa("run", str(kept), "-k", "standard_global", "--ep", wrong)
     assert (again.status, "5 wrong" in again.out) == (1, True), again.both
@@ -93,8 +95,8 @@ def test_a_node_that_is_no_call_is_part_of_the_model(gqa: Gqa, tmp_path: Path) -
     why = "its negative softcap means something else there"
     told = f"Not called alone: /model/layers.1/attn/Attention (Attention): {why}."
     assert told in " ".join(done.out.split())
-    assert rows(done)["1"].startswith("1 Attention ")
-    assert rows(done)["1"].endswith(", as part of the model")
+    assert rows(done)["1–2"].startswith("1–2 Attention ")
+    assert rows(done)["1–2"].endswith(", as part of the model")
 
 
 # The node's forms

@@ -87,8 +87,7 @@ def _graph_of(node: NodeProto, types: Mapping[str, ValueType], form: Form, opset
         reads["seqlens_k"], before = "lengths", [*_LENGTHS]
     if known.get("attention_bias", UNKNOWN).dtype == "bool":
         reads["attention_bias"], before = "visible", [*before, *_VISIBLE]
-    alone = NodeProto()
-    alone.CopyFrom(node)
+    alone = NodeProto(op_type=node.op_type, name="attention", attribute=node.attribute)
     outputs = connected(OUTPUT_NAMES, node.output)
     alone.input[:] = [reads.get(name, "") for name in STANDARD_INPUTS[: len(node.input)]]
     alone.output[:] = [n if n in outputs else "" for n in OUTPUT_NAMES[: len(node.output)]]
