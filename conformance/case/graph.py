@@ -237,7 +237,8 @@ def parsed(content: bytes) -> Graph:
 def _as_operator(node: onnx.NodeProto, types: dict[str, ValueType]) -> onnx.NodeProto:
     """A standard Attention as the operator; the types of its values are changed, too."""
     try:
-        made, own = as_operator(node, types)
+        with _legal():
+            made, own = as_operator(node, types)
     except Unclear as error:
         raise GraphError(f"the node {_name(node)} is no call of {OP_TYPE}: {error}") from None
     types |= own

@@ -99,6 +99,24 @@ def test_a_node_that_is_no_call_is_part_of_the_model(gqa: Gqa, tmp_path: Path) -
     assert rows(done)["1–2"].endswith(", as part of the model")
 
 
+@pytest.mark.parametrize(
+    ("slots", "dims", "why"),
+    [
+        ("q,k,v,bias", {"bias": [1] * 5}, "the shape of its attention_bias is not in the graph"),
+        ("q,k,v,,,,lengths", {"q": [1, 4, 65, 16]}, "the graph leaves no call to try"),
+    ],
+)
+def test_a_node_that_cannot_be_called_is_no_fault(
+    slots: str, dims: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    sizes = {n: [1, heads, 64, 16] for n, heads in (("q", 4), ("k", 2), ("v", 2))}
+    more = {"bias": [64, 64], "lengths": [1]}
+    subject = subject_of(saved(beside({}, slots, {**sizes, **more, **dims}), tmp_path), Lengths())
+    assert f"Not called alone: Attention (Attention): {why}." in subject.notes
+    assert not subject.faults
+    assert not [*subject.graphs]
+
+
 # The node's forms
 
 

@@ -43,7 +43,8 @@ def standard_forms(
     sentence.
     """
     graph = model.inferred[0].graph
-    opset = max(o.version for o in model.proto.opset_import if o.domain in ("", "ai.onnx"))
+    opsets = (o.version for o in model.proto.opset_import if o.domain in ("", "ai.onnx"))
+    opset = max(opsets, default=0)
     types = types_of(graph)
     for at, node in enumerate(graph.node):
         if not is_standard(node):
@@ -106,7 +107,7 @@ def _graph_of(node: NodeProto, types: Mapping[str, ValueType], form: Form, opset
 
 def _dims(name: str, known: ValueType, form: Form) -> list[ValueDim]:
     """The sizes of an input of the standard node."""
-    if known.dims is None:
+    if known.dims is None or len(known.dims) > 4:
         raise Unclear(f"the shape of its {name} is not in the graph")
     if name == "attention_bias":
         heads = int(form.fields["num_heads"])

@@ -12,6 +12,7 @@ from conformance.base.paths import shown
 from conformance.base.text import visible
 from conformance.base.words import plural
 from conformance.case.case import misfits
+from conformance.case.graph import graph_call
 from conformance.case.steps import steps_of
 from conformance.graph.nodes import is_attention, nodes_of
 from conformance.graph.reading import ModelError, ReadModel, as_model_errors, read_model
@@ -44,6 +45,7 @@ from conformance.operator.call import checked_call
 class Subject:
     """A model with its groups of nodes, and the case file of their stages.
 
+    ``groups`` are those of nodes of the operator, and then those of standard Attention nodes.
     ``faults`` maps the names of nodes without cases to the reason, and ``notes`` are sentences on
     the graph and its configuration. ``contradicts``: by one of them, the graph computes something
     else than its configuration says.
@@ -52,7 +54,6 @@ class Subject:
 
     model: ReadModel
     groups: Sequence[Group]
-    """Those of nodes of the operator, and then those of standard Attention nodes."""
     stages: Mapping[str, Sequence[NodeCall]]
     faults: Mapping[str, str]
     notes: Sequence[str]
@@ -120,9 +121,7 @@ def _subject_of(
         for each in standard_forms(file, beside)
         if not layers or each[0].layer in layers
     ]
-    for node, form in standard:
-        if isinstance(form, str):
-            notes.append(f"Not called alone: {node.name} (Attention): {form}.")
+    apart = {node.name: form for node, form in standard if isinstance(form, str)}
     forms = [(node, form) for node, form in standard if isinstance(form, Form)]
     groups = unique([*groups, *groups_of_forms(forms)])
     if found.warning:
@@ -143,7 +142,9 @@ def _subject_of(
                 where = f" in {layers_of([group])}" if len(groups) > 1 else ""
                 notes.append(f"Not tested{where}: {why}.")
         else:
-            faults |= {node.name: why for node in group.nodes}
+            untried = apart if group.form.graph else faults
+            untried |= {node.name: why for node in group.nodes}
+    notes += (f"Not called alone: {name} (Attention): {why}." for name, why in apart.items())
     if not every:
         raise NoCalls(model, faults)
     cases = case_file_of(model, every, stages)
@@ -214,6 +215,9 @@ def _judged(group: Group, stages: Sequence[NodeCall]) -> tuple[list[NodeCall], s
     for stage in stages:
         try:
             call = checked_call({**group.form.fields, **stage.fields})
+            if group.form.graph:
+                of_graph = {"dtype": call.dtype, "graph": group.name, **stage.fields}
+                call = graph_call(checked_call(of_graph), group.form.graph)
             steps_of(call)
         except ValueError as error:
             too_large = "too many for the oracle" in str(error)
