@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,13 @@ THEMES = (
 )
 
 
+#: Why the only calls of these themes without a form have none; the operator may refuse them.
+WITHOUT_MEANING = {
+    "its sliding-window cache has no window, or no buffer",
+    "its qk_output does not say what output_qk has",
+}
+
+
 @pytest.mark.push
 @pytest.mark.parametrize("theme", THEMES)
 def test_a_call_in_standard_operators_is_right(gqa: Gqa, theme: str) -> None:
@@ -32,7 +40,7 @@ def test_a_call_in_standard_operators_is_right(gqa: Gqa, theme: str) -> None:
     assert done.status == 0, done.out
     assert " pass" in done.out
     assert "wrong" not in done.out
-    assert "It has no form" not in done.out
+    assert {*re.findall(r"no form in standard operators: (.*)\.", done.out)} <= WITHOUT_MEANING
 
 
 def model_of(case: str) -> onnx.ModelProto:
