@@ -27,7 +27,7 @@ from conformance.case.overrides import MAX_RANK
 from conformance.graph.describe import Unclear, fields_of_node, head_size_of, heads_of
 from conformance.graph.nodes import AttentionNode, attributes_in, is_attention, node_with_types
 from conformance.graph.shapes import UNKNOWN, ValueType, types_of
-from conformance.graph.standard import as_operator, is_standard
+from conformance.graph.standard_attention import as_operator, is_standard
 from conformance.graph.walks import inlined, make_names_safe
 from conformance.operator.call import (
     CALL_FIELDS,

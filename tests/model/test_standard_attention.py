@@ -21,7 +21,7 @@ from conformance.case.case import Case
 from conformance.case.load import load_file
 from conformance.graph.describe import Unclear
 from conformance.graph.shapes import ValueType
-from conformance.graph.standard import as_operator
+from conformance.graph.standard_attention import as_operator
 from conformance.judge.verdict import judge
 from conformance.model.calls.stages import Lengths
 from conformance.model.calls.subject import subject_of

@@ -36,7 +36,7 @@ from conformance.model.calls.stages import (
     possible_stages_of,
     stages_of,
 )
-from conformance.model.calls.standard import standard_call, standard_forms
+from conformance.model.calls.standard_calls import standard_call, standard_forms
 from conformance.model.config.configuration import FILES, configuration_beside
 from conformance.operator.call import checked_call
 

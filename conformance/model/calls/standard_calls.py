@@ -14,7 +14,7 @@ from conformance.graph.describe import Unclear
 from conformance.graph.nodes import AttentionNode, connected, layer_in, node_with_types
 from conformance.graph.reading import ReadModel
 from conformance.graph.shapes import UNKNOWN, ValueDim, ValueType, types_of
-from conformance.graph.standard import STANDARD_INPUTS, as_operator, is_standard
+from conformance.graph.standard_attention import STANDARD_INPUTS, as_operator, is_standard
 from conformance.model.calls.forms import Form, form_of
 from conformance.model.calls.stages import NodeCall
 from conformance.model.config.configuration import Configuration
