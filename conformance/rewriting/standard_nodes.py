@@ -1,7 +1,7 @@
 """GroupQueryAttention in standard operators, with its caches, lengths and positions.
 
-Only operators that every runtime has are used, in the form of operator set 13: no Attention, no
-TensorScatter. Computed in float32; what is copied keeps its bits. What is computed follows
+Only operators that every runtime has are used, in the form of operator set 13, or for float8 of 19:
+no Attention, no TensorScatter. Computed in float32; what is copied keeps its bits. It follows
 docs/oracle.md. Sizes: B sequences, S queries, L new keys, P rows of the past, C rows of the
 present, T ``total_sequence_length``, N query heads, K key/value heads, D elements of a head.
 """
