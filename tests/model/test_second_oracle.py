@@ -37,7 +37,7 @@ def computed(prepared: Prepared, model: onnx.ModelProto) -> Values:
     made: Values = []
     for step in prepared.script.steps:
         past = {name: made[-1][of][:, :, : step.keep] for name, of in step.carry.items()}
-        given = {**past, **step.inputs}
+        given = {**past, **step.inputs, **step.buffers}
         with np.errstate(all="ignore"):
             arrays = evaluator.run([*names], {n: given[n] for n in evaluator.input_names})
         made.append(dict(zip(names, map(np.asarray, arrays), strict=True)))
