@@ -25,6 +25,7 @@ GROUPS: Final = {
         "check": "Check whether runtimes run your model right.",
         "rewrite": "Write your model in ONNX's standard operators instead.",
         "run": "Run test cases on runtimes, and report what is unexpected.",
+        "fuzz": "Draw calls that nobody has written, and find what fails.",
         "show": "Show one test case: its call, what must come out, its values.",
         "list": 'List test cases: all, or those of a kind, "softcap and window".',
     },

@@ -21,7 +21,7 @@ from conformance.operator.part import (
     uniform,
 )
 from conformance.operator.parts.key_value import token_values
-from conformance.operator.parts.lengths import most_tokens
+from conformance.operator.parts.lengths import most_tokens, padded_rows
 from conformance.operator.parts.quantisation import stored_head_size
 from conformance.operator.replacement import (
     CallChanges,
@@ -129,6 +129,9 @@ def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     held, rows = keys if call.shared_buffer else past, call.max_sequence_length or max(keys, past)
     few = held > rows and not sliding and call.query_seqlens is None
     yield few, "max_sequence_length", f"{rows} rows are too few for {held} tokens"
+    chunk = 0 if sliding or call.cache_kind != "static" else padded_rows(call)
+    sentence = f"{rows} rows are too few for the past and the whole padded chunk, {chunk} rows"
+    yield chunk > rows, "max_sequence_length", sentence
     sentence = f"{rows} rows are fewer than local_window_size {window}"
     yield sliding and rows < window, "max_sequence_length", sentence
 

@@ -92,6 +92,25 @@ def _impossible(call: Call) -> Iterator[Objection]:
     yield call.loop and call.sequence_length != 1, "sequence_length", sentence
 
 
+def padded_rows(call: Call) -> int:
+    """The most rows that a sequence needs for its past and a whole padded chunk behind it.
+
+    0 without query_seqlens.
+    """
+    if call.query_seqlens is None:
+        return 0
+    rows, tokens, written = 0, (call.past_sequence_length,) * call.batch_size, call.written_totals
+    for at, length in enumerate(call.loop or (call.sequence_length,)):
+        counts = call.query_seqlens[at : at + 1] if call.loop else (call.query_seqlens,)
+        if not counts or not isinstance(counts[0], tuple):
+            return 0
+        added = [count for count in counts[0] if isinstance(count, int)]
+        after = (written[at] if at < len(written) else ()) or tuple(map(int.__add__, tokens, added))
+        rows = max(rows, *(n - count + length for n, count in zip(after, added, strict=False)))
+        tokens = after
+    return rows
+
+
 class MostTokens(NamedTuple):
     """The most tokens of a sequence, as the fields of a call say.
 
@@ -122,8 +141,16 @@ def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     if call.inputs:  # which may have other lengths
         return
     most, queries = most_tokens(call), (call.loop or (call.sequence_length,))[0]
+    chunks = any(
+        length > 1 for length in (call.loop or ())[0 if call.past_sequence_length else 1 :]
+    )
+    sentence = "several tokens on a past in a loop need a single sequence, or query_seqlens"
+    yield call.batch_size > 1 and chunks and call.query_seqlens is None, "loop", sentence
     sentence = "nothing to attend to: no past, no new keys"
     yield queries and not min(most.ever, most.implied), "key_value", sentence
+    longest = max(call.loop or (call.sequence_length,))
+    sentence = f"{longest} query tokens are more than the {most.ever} tokens of the sequence"
+    yield call.query_seqlens is None and longest > most.ever, "sequence_length", sentence
     if call.query_seqlens is None and call.cache_kind != "static":
         sentence = f"the longest sequence has {most.implied} tokens, past and new, not {most.first}"
         yield most.first != most.implied, "total_sequence_lengths", sentence

@@ -1,0 +1,216 @@
+"""``gqa fuzz``: draws calls, runs them, and writes each new fault down once, made small."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from conformance.base.files import read_plain
+from conformance.base.text import printable
+from conformance.base.words import plural
+from conformance.case.corpus import find
+from conformance.cli import options
+from conformance.cli.common import BadArgument, Status, write_file
+from conformance.cli.options import TargetOptions, gathered
+from conformance.diagnosis.smallest import case_text
+from conformance.fuzz.campaign import Campaign, Found, State
+from conformance.fuzz.drawing import Donors, Drawing
+from conformance.report.repro.reproduction import program_of
+from conformance.results.descriptions import case_record
+from conformance.results.results_error import ResultsError, cause_of
+from conformance.results.verdicts import verdict_word
+from conformance.run.target import target_plans
+from conformance.run.worker import usual_jobs
+from conformance.targets.registry import targets_for
+
+#: The calls of a campaign, unless their number or its seconds are given.
+CALLS: Final = 10_000
+#: The file of a campaign in its folder, and the most bytes that are read of it.
+STATE: Final = "campaign.json"
+MOST_BYTES: Final = 1 << 26
+
+
+@dataclass(frozen=True)
+class FuzzOptions:
+    """What is drawn, how long, and where the faults are written."""
+
+    donors: Sequence[str]
+    calls: int | None
+    seconds: float | None
+    seed: int
+    shard: str
+    out: Path
+    pinned: Sequence[Path]
+
+    def settings(self, targets: Sequence[str]) -> dict[str, Any]:
+        """What must not change while a campaign goes on."""
+        return {
+            "targets": [*targets],
+            "seed": self.seed,
+            "shard": self.shard,
+            "from": [*self.donors],
+        }
+
+
+@click.command()
+@options.EPS
+@options.JOBS
+@click.option(
+    "--calls",
+    type=click.IntRange(1),
+    metavar="N",
+    help=f"Draw so many calls; default: {CALLS:,}, or as many as fit into --seconds.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    metavar="N",
+    help="Begin no round of calls after so many seconds.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, metavar="N", help="Each seed has other calls."
+)
+@click.option(
+    "--shard", default="1/1", metavar="N/OF", help="The N-th of OF parts of the calls, such as 3/8."
+)
+@click.option(
+    "--from",
+    "donors",
+    multiple=True,
+    metavar="PATH",
+    help="Draw from these cases, as in gqa run, and not from the whole corpus; repeat.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("fuzz"),
+    metavar="FOLDER",
+    help="Where the faults are written, and where a campaign goes on; default: fuzz.",
+)
+@click.option(
+    "--expectations",
+    "pinned",
+    multiple=True,
+    type=options.FILE,
+    help="Known results of your own runner or build, before the shipped ones; repeat.",
+)
+@options.program_options
+@gathered(targets=TargetOptions, asked=FuzzOptions)
+def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
+    """Draw calls that nobody has written, and find what fails.
+
+    Each new fault is printed once, by its smallest call, and written to the folder as a case file
+    with a program beside it. The same seed gives the same calls on every machine. A campaign whose
+    folder is there goes on.
+
+    \b
+    Exit status: 0 no new fault   1 a new fault
+                 2 bad input      3 infrastructure failure
+    """
+    number, of = _shard(asked.shard)
+    corpus, programs = find(()).loaded, targets.programs
+    named = targets_for(targets.eps or ("cpu",), programs)
+    settings = asked.settings([target.label for target in named])
+    state = _earlier(asked.out / STATE, settings)
+    donors = Donors.of(find(asked.donors).named if asked.donors else corpus)
+    if not donors.changeable:
+        raise BadArgument("--from: these cases do not differ in any feature; name more.")
+    planned = target_plans(corpus, named, pinned=asked.pinned)
+    campaign = Campaign(
+        Drawing(donors, asked.seed),
+        [replace(plan, cases=(), measured=False) for plan in planned],
+        corpus,
+        range(number - 1, asked.calls or (CALLS if asked.seconds is None else 2**31), of),
+        state,
+        jobs=targets.jobs or usual_jobs(named),
+        until=math.inf if asked.seconds is None else time.monotonic() + asked.seconds,
+    )
+    _make_folder(asked.out)
+    for now in campaign.rounds(lambda found: _tell(found, asked)):
+        write_file(asked.out / STATE, "the campaign", json.dumps(settings | now.json(), indent=1))
+        click.echo(printable(_counts(now)))
+    for line in _summary(campaign.state):
+        click.echo(printable(line))
+    for failure in campaign.failures:
+        click.echo(printable(failure))
+    if campaign.failures:
+        return Status.INFRASTRUCTURE
+    new = any(not fault.known for fault in campaign.state.faults)
+    return Status.UNEXPECTED if new else Status.AS_EXPECTED
+
+
+def _shard(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise BadArgument(f"--shard: '{text}' is not a shard: it takes NUMBER/OF, such as 3/8.")
+    return int(match[1]), int(match[2])
+
+
+def _earlier(file: Path, settings: dict[str, Any]) -> State:
+    """The state of the campaign in the folder; a new one if there is none. Raises `BadArgument`."""
+    try:
+        data = json.loads(read_plain(file, MOST_BYTES))
+        if different := [name for name, value in settings.items() if data[name] != value]:
+            raise BadArgument(
+                f"{file} is of a campaign with another {different[0]}; name another folder: --out."
+            )
+        return State.of(data)
+    except FileNotFoundError:
+        return State()
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        if isinstance(error, BadArgument):
+            raise
+        raise BadArgument(f"{file} cannot be read as a campaign: {cause_of(error)}.") from None
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResultsError(f"Cannot write to {folder}: {cause_of(error)}.") from None
+
+
+def _counts(state: State) -> str:
+    texts = (f"{n:,} {verdict_word(verdict)}" for verdict, n in sorted(state.verdicts.items()))
+    new = sum(not fault.known for fault in state.faults)
+    return f"{state.done:,} calls: {', '.join(texts)}; {plural(new, 'new fault')}"
+
+
+def _tell(found: Found, asked: FuzzOptions) -> None:
+    """Print a new fault, and write its smallest call with a program."""
+    fault, result, name = found.fault, found.result, found.fault.name
+    file = asked.out / f"{name}.yaml"
+    why = " ".join((*found.sentences, f"Call {fault.number} of gqa fuzz --seed {asked.seed}."))
+    case = replace(found.case, name=name)
+    write_file(file, "the fault", case_text([(case, why)]))
+    described = case_record(replace(case, id=f"{case.theme}/{name}", file=file))
+    result = result.model_copy(update={"case": described.id})
+    program = program_of(described, result, found.ready.record())
+    if program.missing is None:
+        write_file(file.with_suffix(Path(program.filename).suffix), "the program", program.text)
+    command = shlex.join(["gqa", "run", str(file), *found.ready.arguments])
+    click.echo(printable(f"\n{verdict_word(result.verdict)} on {fault.target}: {case.title}"))
+    for line in (result.reason or fault.signature[-1], *found.sentences, command):
+        click.echo(printable(f"  {line}"))
+    if result.verdict == "unsupported":
+        click.echo(printable(f"  Message: {fault.signature[-1]}"))
+
+
+def _summary(state: State) -> list[str]:
+    """A line for each fault, those with the most calls first."""
+    lines = []
+    for fault in sorted(state.faults, key=lambda fault: -fault.calls):
+        verdict, *rest = fault.signature
+        known = f"known: {fault.known}" if fault.known else f"new: {fault.name}"
+        what = "; ".join(filter(None, rest))
+        lines.append(f"{fault.calls:8,}  {verdict_word(verdict)}: {what[:100]} ({known})")
+    return lines

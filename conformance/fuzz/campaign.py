@@ -1,0 +1,241 @@
+"""A campaign: draws calls in rounds, runs and judges them, and names the faults that they show."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from conformance.case.case import Case
+from conformance.diagnosis.explanation import Explanation, with_faults
+from conformance.diagnosis.shared import shared
+from conformance.diagnosis.smallest import Smallest, smallest
+from conformance.expectations.match import Expectation
+from conformance.fuzz.drawing import Drawing, Drawn
+from conformance.fuzz.faults import Fault, needs_of, signature_of, simplest_of
+from conformance.harness.runner import RunnerFailed
+from conformance.results.causes import kind_of
+from conformance.results.records import InfrastructureRecord, ResultRecord
+from conformance.run.engine import PlanRun
+from conformance.run.target import DescribedTarget, Plan
+from conformance.run.worker import run_all
+
+#: The calls of a round.
+ROUND: Final = 1000
+#: The most runs that make a failing call smaller, and the seconds that look for a known fault.
+MOST_RUNS: Final = 300
+SECONDS: Final = 8.0
+#: The passing calls among which a known fault is looked for.
+PASSING: Final = 200
+
+
+@dataclass(frozen=True)
+class Found:
+    """A new fault with its smallest call, the result of that, and sentences about both."""
+
+    fault: Fault
+    ready: DescribedTarget
+    case: Case
+    result: ResultRecord
+    sentences: tuple[str, ...] = ()
+
+
+@dataclass
+class State:
+    """How far a campaign has come: the calls done, their verdicts and features, and the faults."""
+
+    done: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    features: Counter[str] = field(default_factory=Counter)
+    faults: list[Fault] = field(default_factory=list)
+
+    def json(self) -> dict[str, Any]:
+        """The state as a file of the campaign has it."""
+        faults = [asdict(fault) for fault in self.faults]
+        counts = {"verdicts": {**self.verdicts}, "features": {**self.features}}
+        return {"done": self.done, **counts, "faults": faults}
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> State:
+        """The state that `json` has written. Raises `TypeError` or `KeyError` for other data."""
+        faults = [Fault(**{**each, "signature": (*each["signature"],)}) for each in data["faults"]]
+        verdicts, features = Counter(data["verdicts"]), Counter(data["features"])
+        return cls(int(data["done"]), verdicts, features, faults)
+
+
+class Campaign:
+    """Draws the calls with these ``numbers``, and runs them on the targets of the ``plans``.
+
+    The plans have no cases; ``corpus`` has those that their expectations are about. ``until`` is a
+    time of `time.monotonic`.
+    """
+
+    def __init__(
+        self,
+        drawing: Drawing,
+        plans: Sequence[Plan],
+        corpus: Sequence[Case],
+        numbers: range,
+        state: State,
+        *,
+        jobs: int,
+        until: float = math.inf,
+    ) -> None:
+        self._drawing = drawing
+        self._plans = plans
+        self._corpus = corpus
+        self._numbers = numbers
+        self.state = state
+        self._jobs = jobs
+        self._until = until
+        self.failures: list[str] = []
+        self._ready: list[DescribedTarget | None] = [None for _ in plans]
+        self._passing: list[Case] = []
+        self._known: dict[tuple[int, Path, int], Fault | None] = {}
+
+    def rounds(self, found: Callable[[Found], None]) -> Iterator[State]:
+        """The state after each round; ``found`` is called with each new fault.
+
+        A runner that fails ends the campaign; ``failures`` has a sentence about it.
+        """
+        while self.state.done < len(self._numbers) and time.monotonic() < self._until:
+            numbers = self._numbers[self.state.done : self.state.done + ROUND]
+            drawn = {one.case.id: one for one in map(self._drawing.call, numbers)}
+            failing = self._run([each.case for each in drawn.values()])
+            if self.failures:
+                return
+            order = {id: place for place, id in enumerate(drawn)}
+            for at, case, record in sorted(failing, key=lambda one: (order[one[1].id], one[0])):
+                new = self._named(at, drawn[case.id], record)
+                if new is not None:
+                    found(new)
+            self.state.done += len(numbers)
+            yield self.state
+
+    def _run(self, cases: Sequence[Case]) -> list[tuple[int, Case, ResultRecord]]:
+        """Run the cases on all targets; the unexpected results, each with its target's number."""
+        verdicts, features = self.state.verdicts, self.state.features
+        for case in cases:
+            features.update(f"{name}={value}" for name, value in case.features.items() if value)
+        runs = [
+            PlanRun(replace(plan, cases=tuple(cases)), ready=ready)
+            for plan, ready in zip(self._plans, self._ready, strict=True)
+        ]
+        failing = []
+        for run, of, record in run_all(runs, self._jobs):
+            if of is None or isinstance(record, RunnerFailed | InfrastructureRecord):
+                self.failures.append(str(getattr(record, "message", record)))
+            elif isinstance(record, ResultRecord):
+                verdicts[record.verdict] += 1
+                if record.unexpected:
+                    failing.append((runs.index(run), of, record))
+                elif record.verdict == "pass" and len(self._passing) < PASSING:
+                    self._passing.append(of)
+            else:
+                verdicts["unstable"] += 1
+        self._ready = [run.ready for run in runs]
+        return failing
+
+    # What a failing call shows
+
+    def _named(self, at: int, drawn: Drawn, record: ResultRecord) -> Found | None:
+        """A new fault that a failing call shows; a known one is counted."""
+        ready, faults = self._ready[at], self.state.faults
+        assert ready is not None
+        signature = signature_of(drawn.case, record, drawn.beside)
+        of_target = [fault for fault in faults if fault.target == ready.name]
+        for fault in of_target:
+            if fault.explains(drawn.case, signature):
+                fault.calls += 1
+                return None
+        with PlanRun(self._plans[at], ready=ready) as run:
+            small = _smallest(run, drawn, signature)
+            if small is None:
+                self.state.verdicts["unstable"] += 1
+                return None
+            made, result = small
+            needs = {} if record.verdict == "unsupported" else needs_of(made)
+            fault = Fault(ready.name, signature, needs, drawn.number)
+            for other in of_target:
+                if other.explains(made.case, signature):
+                    other.calls += 1
+                    return None
+            faults.append(fault)
+            fault.known = self._known_line(at, run, drawn, made.case, signature)
+            if fault.known:
+                return None
+            like = self._like(run, drawn.case, made.case, result) if signature[0] == "wrong" else ()
+        sentences = tuple(filter(None, (made.sentence, *like)))
+        return Found(fault, ready, made.case, result, sentences)
+
+    def _known_line(
+        self, at: int, run: PlanRun, drawn: Drawn, case: Case, signature: tuple[str, ...]
+    ) -> str:
+        """The place of the expectation that says that the target has the fault, or nothing."""
+        for line in self._plans[at].lines_for(run.ready):
+            if signature[0] not in line.known.verdicts:
+                continue
+            if drawn.beside is not None:
+                is_known = line.covers(drawn.beside)
+            else:
+                known = self._fault_of_line(at, run, line)
+                is_known = known is not None and known.explains(case, signature)
+            if is_known:
+                return f"{line.place}:{line.line}"
+        return ""
+
+    def _fault_of_line(self, at: int, run: PlanRun, line: Expectation) -> Fault | None:
+        """The fault of the simplest case that an expectation decides about, made small once."""
+        key = at, line.file, line.line
+        if key not in self._known:
+            case, fault = simplest_of(line, self._corpus), None
+            if case is not None and run.ready.cannot_take(case) is None:
+                record = _result(run, case)
+                if record is not None and record.verdict in line.known.verdicts:
+                    signature = signature_of(case, record, None)
+                    refused = record.verdict == "unsupported"
+                    small = None if refused else _smallest(run, Drawn(0, case), signature)
+                    needs = needs_of(small[0]) if small else {}
+                    fault = Fault(run.ready.name, signature, needs, 0)
+            self._known[key] = fault
+        return self._known[key]
+
+    def _like(self, run: PlanRun, drawn: Case, case: Case, result: ResultRecord) -> tuple[str, ...]:
+        """Sentences about known faults that return the values of a failing call."""
+        kind = kind_of(result, known=True) or ""
+        what = shared([drawn, case], self._passing)
+        one = Explanation(result.target, kind, what, ((drawn, case),), tuple(self._passing))
+        one = with_faults(one, run, time.monotonic() + SECONDS, [case])
+        return tuple(each.sentence for each in one.as_if)
+
+
+def _smallest(
+    run: PlanRun, drawn: Drawn, signature: tuple[str, ...]
+) -> tuple[Smallest, ResultRecord] | None:
+    """The smallest call that fails like a drawn one, with its result; None if it does not recur."""
+    last: dict[str, ResultRecord] = {}
+
+    def still_fails(candidate: Case) -> bool:
+        record = _result(run, candidate)
+        if record is None or signature_of(candidate, record, drawn.beside) != signature:
+            return False
+        last[candidate.id] = record
+        return True
+
+    if not still_fails(drawn.case):
+        return None
+    made = smallest(drawn.case, still_fails, MOST_RUNS, provider=run.ready.execution_provider)
+    return made, last[made.case.id]
+
+
+def _result(run: PlanRun, case: Case) -> ResultRecord | None:
+    """The result of a call that is tried once; None if it has none."""
+    with suppress(RunnerFailed):
+        record = run.once(case).record
+        return record if isinstance(record, ResultRecord) else None
+    return None

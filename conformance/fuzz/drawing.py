@@ -1,0 +1,375 @@
+"""Draws legal calls, and illegal ones one step beside a case that must be refused.
+
+A drawn call has the values of some features as cases of the corpus have them, with lengths, sizes
+and input values of its own. What is legal is said by the parts of the operator, their rules and the
+shapes alone: a call that one of them excludes is drawn again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from random import Random
+from typing import Any, Final, NamedTuple
+
+from conformance.base.yaml_source import InputError
+from conformance.case.case import Case, misfits
+from conformance.case.relations import RELATIONS
+from conformance.diagnosis.shared import effort
+from conformance.operator.call import Call, ElementOverride, InputField, InputOverride, Values
+from conformance.operator.features import BY_NAME, FEATURES
+from conformance.operator.part import FieldChanges
+from conformance.operator.rules import why_excluded
+
+#: The theme of drawn calls, and the file that they would be in.
+THEME: Final = "fuzz"
+FILE: Final = Path(f"{THEME}.yaml")
+QUESTION: Final = "Does a call that nobody has written do what its parts do?"
+TIME_LIMIT_SECONDS: Final = 10.0
+
+#: Of so many calls one is illegal, has a relation, or has hand-written values in unused places.
+ILLEGAL: Final = 0.06
+RELATED: Final = 0.1
+FILLED: Final = 0.35
+REDRAWN: Final = 0.25
+TAKEN_BACK: Final = 0.3
+ODD: Final = 0.15
+#: The numbers of features that are not at their plain values.
+CHANGED: Final = (1, 2, 3, 3, 4, 4, 5, 6)
+#: Kernels work on tiles of these sizes: lengths are drawn at their edges, too.
+TILES: Final = (8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+AT_EDGES: Final = 0.3
+FEW: Final = 20
+BATCHES: Final = (1, 1, 1, 1, 2, 2, 2, 3, 4, 5, 8, 16)
+KV_HEADS: Final = (1, 1, 2, 2, 3, 4, 5, 8)
+GROUPS: Final = (1, 1, 2, 2, 3, 4, 5, 7, 8, 16)
+HEAD_SIZES: Final = (
+    8,
+    16,
+    16,
+    16,
+    24,
+    32,
+    40,
+    48,
+    64,
+    64,
+    72,
+    80,
+    96,
+    112,
+    128,
+    128,
+    192,
+    256,
+    512,
+)
+ODD_HEAD_SIZES: Final = (2, 4, 6, 10, 12, 18, 20, 34, 65, 100)
+PHASES: Final = ("prefill", "decode", "decode", "chunk", "chunk", "loop")
+MOST_CALLS: Final = 12
+#: The largest effort of a call is 2 to a power between these: small calls are the most.
+POWERS: Final = (13.0, 23.0)
+
+#: How inputs are drawn, besides as the call implies.
+VALUES: Final = (
+    Values(kind="marked"),
+    Values(low=-0.5, high=0.5),
+    Values(low=-4.0, high=4.0),
+    Values(low=-30.0, high=30.0),
+    Values(low=0.0, high=1.0, odd_heads=-1.0),
+    Values(low=-2.0, high=2.0, step=1.0),
+)
+#: What rows hold that nothing reads.
+FILLINGS: Final = (math.nan, math.inf, -math.inf, 3e38, -60_000.0, 1e-40, -0.0)
+
+#: Fields of features whose values follow from the drawn lengths.
+_LENGTHS: Final = (
+    "kv_sequence_length", "max_sequence_length", "total_sequence_lengths", "total_sequence_length",
+    "query_seqlens", "rotary_dim", "rotary_cache_length", "local_window_size",
+)  # fmt: skip
+_PLAIN: Final = Call()
+
+
+@dataclass(frozen=True)
+class Donors:
+    """What drawn calls are made of: the fields of each value of a feature, and refused calls.
+
+    ``weights`` are those of values, as ``feature=value``; others have the weight 1.
+    """
+
+    values: Mapping[str, Mapping[str, Sequence[FieldChanges]]]
+    refused: Sequence[Case]
+    weights: Mapping[str, float]
+
+    @classmethod
+    def of(cls, cases: Iterable[Case], weights: Mapping[str, float] | None = None) -> Donors:
+        """The donors that these cases are; a graph and a call with its own values is none."""
+        values: dict[str, dict[str, list[FieldChanges]]] = {f.name: {} for f in FEATURES if f.off}
+        refused = []
+        for case in cases:
+            call = case.written_call
+            if case.is_graph or call.values_from is not None:
+                continue
+            if case.contract.demands == "rejects" and effort(case) < 2 ** POWERS[1]:
+                refused.append(case)
+            if case.written_contract is None and not call.attributes:
+                for name, known in values.items():
+                    fields = BY_NAME[name].off
+                    changes = {each: getattr(call, each) for each in fields}
+                    some = known.setdefault(case.features[name] or "", [])
+                    if case.features[name] is not None and changes not in some:
+                        some.append(changes)
+        return cls(values, refused, weights or {})
+
+    @cached_property
+    def changeable(self) -> list[str]:
+        """The features that have more than one value."""
+        return [name for name, values in self.values.items() if len(values) > 1]
+
+    def draw(self, random: Random) -> dict[str, Any]:
+        """The fields of some features' drawn values."""
+        names = self.changeable
+        fields: dict[str, Any] = {}
+        for name in random.sample(names, min(len(names), random.choice(CHANGED))):
+            values = [each for each in self.values[name] if each != BY_NAME[name].plain and each]
+            weights = [self.weights.get(f"{name}={value}", 1.0) for value in values]
+            (value,) = random.choices(values, weights)
+            fields |= random.choice(self.values[name][value])
+        return fields
+
+
+class Drawn(NamedTuple):
+    """A drawn call with its number.
+
+    ``beside``: the case that must be refused, if the call is made of one.
+    """
+
+    number: int
+    case: Case
+    beside: Case | None = None
+
+
+class Drawing:
+    """Draws calls: each is a function of the donors, the seed and its number."""
+
+    def __init__(self, donors: Donors, seed: int) -> None:
+        self.donors = donors
+        self.seed = seed
+
+    def call(self, number: int) -> Drawn:
+        """The call with this number."""
+        random = Random(f"{self.seed} {number}")
+        refused = self.donors.refused and random.random() < ILLEGAL
+        beside = random.choice(self.donors.refused) if refused else None
+        case = None
+        while case is None:
+            case = self._legal(random) if beside is None else self._refused(random, beside)
+        case = replace(case, id=f"{THEME}/call_{number}", name=f"call_{number}")
+        return Drawn(number, case, beside)
+
+    def _legal(self, random: Random) -> Case | None:
+        """A call that is not refused by contract, or None."""
+        fields = self.donors.draw(random)
+        fields["dtype"] = fields.get("dtype") or _PLAIN.dtype
+        _draw_sizes(random, fields)
+        _draw_lengths(random, fields)
+        case = _legal(_form(Call(**fields)))
+        if case is None or effort(case) > 2 ** random.uniform(*POWERS):
+            return None
+        if why_excluded(case.features) or case.contract.demands == "rejects":
+            return None
+        inputs = _draw_values(random, case)
+        relation = None
+        if random.random() < RELATED:
+            relation = random.choice([*RELATIONS])
+            if any(misfits(case.call, "computes", relation)):
+                relation = None
+        call = replace(case.written_call, inputs=inputs)
+        return _legal(replace(case, written_call=call, relation=relation))
+
+    def _refused(self, random: Random, beside: Case) -> Case | None:
+        """A call with the fields of one that must be refused, and with features that it has not."""
+        call = beside.written_call
+        added = {
+            name: value
+            for name, value in self.donors.draw(random).items()
+            if name not in _LENGTHS and getattr(call, name) == getattr(_PLAIN, name)
+        }
+        case = _form(replace(call, **added))
+        case = replace(case, written_contract=beside.contract)
+        try:
+            _ = case.steps, case.features
+        except InputError:
+            return None
+        return None if any(misfits(case.call, "rejects")) else case
+
+
+def _form(call: Call) -> Case:
+    return Case(
+        id=f"{THEME}/call",
+        theme=THEME,
+        name="call",
+        axes={},
+        file=FILE,
+        line=1,
+        question=QUESTION,
+        written_title=None,
+        written_call=call,
+        written_contract=None,
+        why="",
+        tags=(),
+        links=(),
+        time_limit_seconds=TIME_LIMIT_SECONDS,
+    )
+
+
+def _legal(case: Case) -> Case | None:
+    """The case if no part excludes it, else None."""
+    try:
+        if any(misfits(case.call, "computes", case.relation)):
+            return None
+        _ = case.steps, case.contract
+    except InputError:
+        return None
+    return case
+
+
+# Sizes and lengths
+
+
+def _draw_sizes(random: Random, fields: dict[str, Any]) -> None:
+    """Draw the batch, the heads and their size."""
+    ragged = fields.get("total_sequence_lengths") is not None
+    fields["batch_size"] = random.choice([n for n in BATCHES if n > 1 or not ragged])
+    fields["kv_num_heads"] = random.choice(KV_HEADS)
+    fields["num_heads"] = fields["kv_num_heads"] * random.choice(GROUPS)
+    odd = random.random() < ODD
+    fields["head_size"] = size = random.choice(ODD_HEAD_SIZES if odd else HEAD_SIZES)
+    if fields.get("rotary_dim"):
+        fields["rotary_dim"] = max(2, random.choice((size // 2, size // 4, size - 2, 8, 16)) & ~1)
+
+
+def _tokens(random: Random) -> int:
+    """A number of tokens: a few, or at the edge of a tile."""
+    if random.random() >= AT_EDGES:
+        return random.randint(1, FEW)
+    edge = TILES[min(random.randrange(len(TILES)), random.randrange(len(TILES)))]
+    return edge + random.choice((-1, 0, 1))
+
+
+def _draw_lengths(random: Random, fields: dict[str, Any]) -> None:
+    """Draw the tokens of the call or of each call of a loop, and all lengths that follow."""
+    wanted = {name for name in _LENGTHS if fields.get(name) is not None}
+    fields |= dict.fromkeys(wanted - {"rotary_dim"})
+    borrows = fields.get("key_value") in ("zero_length", "omitted")
+    phase = random.choice(PHASES)
+    calls: tuple[int, ...] = (1,) if phase == "decode" else (_tokens(random),)
+    past = 0 if phase == "prefill" and not borrows else _tokens(random)
+    if phase == "loop":
+        number = random.randint(2, random.randint(2, MOST_CALLS))
+        calls = tuple(random.choice((1, 1, min(_tokens(random), 40))) for _ in range(number))
+        past *= borrows or random.random() < 0.5
+        fields["loop"] = calls
+    else:
+        fields["sequence_length"] = calls[0]
+    fields["past_sequence_length"] = past
+    totals, queries = _draw_sequences(random, fields, calls, wanted)
+    most = max(itertools.chain(*totals, (past,)))
+    if queries is not None:  # a whole chunk fits, with its padding
+        most += max(calls)
+    rows = most + random.choice((0, 0, 1, 7, -most % 64))
+    if "local_window_size" in wanted or fields.get("sliding_window_cache"):
+        near = random.choice((most, max(calls), 16, 64))
+        fields["local_window_size"] = max(1, random.choice((1, 2, 3, near - 1, near, near + 1)))
+    if "max_sequence_length" in wanted:
+        window = fields["local_window_size"] if fields.get("sliding_window_cache") else None
+        fields["max_sequence_length"] = rows if window is None else window + rows - most
+    if "rotary_cache_length" in wanted:
+        fields["rotary_cache_length"] = rows
+    if "total_sequence_length" in wanted and len(calls) == 1:
+        fields["total_sequence_length"] = rows
+    if queries is not None:
+        fields["query_seqlens"] = queries if "loop" in fields else queries[0]
+
+
+def _draw_sequences(
+    random: Random, fields: dict[str, Any], calls: Sequence[int], wanted: set[str]
+) -> tuple[list[tuple[int, ...]], tuple[tuple[int, ...], ...] | None]:
+    """Draw the tokens of each sequence after each call, and its query tokens if they are given."""
+    batch, past = fields["batch_size"], fields["past_sequence_length"]
+    borrows = fields.get("key_value") in ("zero_length", "omitted")
+    ragged = "total_sequence_lengths" in wanted
+    back = len(calls) > 1 and not borrows and random.random() < TAKEN_BACK
+    least = 1 if past else 0
+    tokens = [random.randint(least, past) if ragged else past for _ in range(batch)]
+    tokens[random.randrange(batch)] = past
+    totals, queries = [], []
+    for index, length in enumerate(calls):
+        added = [length] * batch
+        if "query_seqlens" in wanted:
+            added = [random.randint(0 if before else 1, length) for before in tokens]
+            queries.append(tuple(added))
+        elif ragged and not past and not index:  # padding on the right
+            added = [random.randint(1, length) for _ in tokens]
+            added[random.randrange(batch)] = length
+        if back and index and random.random() < 0.5:
+            tokens = [random.randint(max(1, before - 4), before) for before in tokens]
+        tokens = [
+            before + (0 if borrows else new) for before, new in zip(tokens, added, strict=True)
+        ]
+        totals.append(tuple(tokens))
+    if back:
+        fields["total_sequence_lengths"] = tuple(totals)
+    elif ragged or queries:
+        fields["total_sequence_lengths"] = totals[0]
+    return totals, tuple(queries) or None
+
+
+# Values
+
+
+def _draw_values(random: Random, case: Case) -> dict[str, InputField]:
+    """How inputs are drawn that are not as the call implies; what nothing reads can be anything."""
+    drawn: dict[str, InputOverride] = {}
+    connected = {tensor.name: tensor for tensor in case.steps[0].inputs if tensor.connected}
+    for name in ("query", "key", "value", "past_key", "past_value"):
+        tensor = connected.get(name)
+        if tensor is not None and tensor.values is not None and random.random() < REDRAWN:
+            drawn[name] = InputOverride(values=random.choice(VALUES))
+    if random.random() < FILLED:
+        number = random.choice(FILLINGS)
+        for name, elements in _unused(random, case).items():
+            tensor = connected.get(name)
+            if tensor is not None and tensor.dtype in ("float32", "float16", "bfloat16"):
+                some = tuple(ElementOverride(at=at, count=n, value=number) for at, n in elements)
+                drawn[name] = drawn.get(name, InputOverride()).model_copy(update={"elements": some})
+    return {**drawn}
+
+
+def _unused(random: Random, case: Case) -> dict[str, list[tuple[tuple[int, ...], int]]]:
+    """The rows of inputs of the first call that belong to no token: leading indices, and a count.
+
+    Rows of a cache behind a sequence, and rows of padding.
+    """
+    call, step = case.call, case.steps[0]
+    rows: dict[str, list[tuple[tuple[int, ...], int]]] = {}
+    past = next((each.shape for each in step.inputs if each.name == "past_key"), None)
+    for at, total in enumerate(step.total_lengths):
+        new = (
+            min(step.sequence_length, total)
+            if step.query_lengths is None
+            else step.query_lengths[at]
+        )
+        held = total - (new if step.new_tokens else 0)
+        if past is not None and held < past[2]:
+            for head, name in itertools.product(range(past[1]), ("past_key", "past_value")):
+                rows.setdefault(name, []).append(((at, head, held), past[2] - held))
+        for name in ("query", "key", "value") if not call.loop else ():  # else of all its calls
+            length = step.sequence_length if name == "query" else step.new_tokens
+            if new < length:
+                rows.setdefault(name, []).append(((at, new), length - new))
+    return rows

@@ -1,0 +1,87 @@
+"""Names each fault once: many failing calls of a campaign, and the few faults behind them.
+
+Calls show the same fault if their results have the same signature and the call has what the
+smallest call of the fault needs. Refusals with the same message are one fault, and so are failures
+beside the same illegal case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from conformance.case.case import Case
+from conformance.diagnosis.smallest import Smallest
+from conformance.expectations.match import Expectation
+from conformance.operator.features import BY_NAME
+from conformance.results.causes import quoted, symptom
+from conformance.results.records import ResultRecord
+
+#: Features that say more about the sizes that were drawn than about a fault.
+_SIZES: Final = frozenset({"phase", "head_size"})
+
+
+@dataclass
+class Fault:
+    """A fault of a target, and how many drawn calls have shown it.
+
+    ``signature`` is what all its results share. ``needs`` has the features, with their values,
+    without which the smallest call does not fail. ``number`` is that of the first call that showed
+    it, ``known`` the place of an expectation with the same fault; empty if it is new.
+    """
+
+    target: str
+    signature: tuple[str, ...]
+    needs: Mapping[str, str | None]
+    number: int
+    calls: int = 1
+    known: str = ""
+
+    def explains(self, case: Case, signature: tuple[str, ...]) -> bool:
+        """Whether a call of the target that fails with this signature shows this fault."""
+        same = signature == self.signature
+        return same and all(case.features[name] == value for name, value in self.needs.items())
+
+    @property
+    def name(self) -> str:
+        """Its name in files, the same on every machine: target, verdict, and what it needs."""
+        needs = [f"{name}_{value}" for name, value in sorted(self.needs.items())]
+        key = "\n".join((*self.signature, *needs))
+        words = "_".join((self.target.partition("@")[0], self.signature[0], *needs))
+        digest = hashlib.sha256(key.encode()).hexdigest()[:6]
+        return f"{re.sub(r'[^a-z0-9]+', '_', words.lower())[:60]}_{digest}"
+
+
+def signature_of(case: Case, result: ResultRecord, beside: Case | None) -> tuple[str, ...]:
+    """What results of one fault share: the verdict, the outputs and the symptom.
+
+    ``beside``: the illegal case that the call is made of.
+    """
+    if beside is not None:
+        return result.verdict, f"beside {beside.theme}/{beside.name}"
+    text = symptom(result.model_copy(update={"expectation": None}))
+    if result.verdict == "unsupported":
+        return result.verdict, quoted(text)
+    return result.verdict, ", ".join(result.wrong_outputs), text
+
+
+def needs_of(made: Smallest) -> dict[str, str | None]:
+    """The features, with their values, that a smallest call needs to fail."""
+    return {
+        name: made.case.features[name]
+        for name in made.needs
+        if name in BY_NAME and name not in _SIZES
+    }
+
+
+def simplest_of(line: Expectation, cases: Sequence[Case]) -> Case | None:
+    """The case with the fewest features among those that an expectation decides about."""
+    covered = (case for case in cases if not case.is_graph and line.covers(case))
+    return min(covered, key=_changed, default=None)
+
+
+def _changed(case: Case) -> int:
+    return sum(value != BY_NAME[name].plain for name, value in case.features.items())
