@@ -20,6 +20,7 @@ from conformance.base.words import plural
 from conformance.case.corpus import find
 from conformance.cli import options
 from conformance.cli.common import BadArgument, Status, write_file
+from conformance.cli.failures import fields_text
 from conformance.cli.options import TargetOptions, gathered
 from conformance.diagnosis.smallest import case_text
 from conformance.fuzz.campaign import Campaign, Found, State
@@ -123,7 +124,7 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
     state = _earlier(asked.out / STATE, settings)
     donors = Donors.of(find(asked.donors).named if asked.donors else corpus)
     if not donors.changeable:
-        raise BadArgument("--from: these cases do not differ in any feature; name more.")
+        raise BadArgument("--from: these cases have no feature beside the plain ones; name more.")
     planned = target_plans(corpus, named, pinned=asked.pinned)
     campaign = Campaign(
         Drawing(donors, asked.seed),
@@ -142,7 +143,9 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
         click.echo(printable(line))
     for failure in campaign.failures:
         click.echo(printable(failure))
-    if campaign.failures:
+    for reason, case in campaign.unjudged.items():
+        click.echo(printable(f"Not judged: {reason} ({fields_text(case)})"))
+    if campaign.failures or campaign.unjudged:
         return Status.INFRASTRUCTURE
     new = any(not fault.known for fault in campaign.state.faults)
     return Status.UNEXPECTED if new else Status.AS_EXPECTED

@@ -94,6 +94,8 @@ class Campaign:
         self._jobs = jobs
         self._until = until
         self.failures: list[str] = []
+        #: What could not be judged: the reason, and the first call.
+        self.unjudged: dict[str, Case] = {}
         self._ready: list[DescribedTarget | None] = [None for _ in plans]
         self._passing: list[Case] = []
         self._known: dict[tuple[int, Path, int], Fault | None] = {}
@@ -128,8 +130,11 @@ class Campaign:
         ]
         failing = []
         for run, of, record in run_all(runs, self._jobs):
-            if of is None or isinstance(record, RunnerFailed | InfrastructureRecord):
-                self.failures.append(str(getattr(record, "message", record)))
+            if of is None or isinstance(record, RunnerFailed):
+                self.failures.append(str(record))
+            elif isinstance(record, InfrastructureRecord):
+                verdicts["not judged"] += 1
+                self.unjudged.setdefault(record.message, of)
             elif isinstance(record, ResultRecord):
                 verdicts[record.verdict] += 1
                 if record.unexpected:

@@ -91,6 +91,11 @@ _LENGTHS: Final = (
     "kv_sequence_length", "max_sequence_length", "total_sequence_lengths", "total_sequence_length",
     "query_seqlens", "rotary_dim", "rotary_cache_length", "local_window_size",
 )  # fmt: skip
+#: The fields in which donors differ.
+_FIELDS: Final = (
+    *sorted({name for feature in FEATURES for name in feature.off}),
+    *("attributes", "inputs", "outputs"),
+)
 _PLAIN: Final = Call()
 
 
@@ -98,7 +103,8 @@ _PLAIN: Final = Call()
 class Donors:
     """What drawn calls are made of: the fields of each value of a feature, and refused calls.
 
-    ``weights`` are those of values, as ``feature=value``; others have the weight 1.
+    ``values`` has none of the plain values. ``weights`` are those of values, as ``feature=value``;
+    others have the weight 1.
     """
 
     values: Mapping[str, Mapping[str, Sequence[FieldChanges]]]
@@ -109,33 +115,39 @@ class Donors:
     def of(cls, cases: Iterable[Case], weights: Mapping[str, float] | None = None) -> Donors:
         """The donors that these cases are; a graph and a call with its own values is none."""
         values: dict[str, dict[str, list[FieldChanges]]] = {f.name: {} for f in FEATURES if f.off}
-        refused = []
+        refused, seen = [], set[str]()
         for case in cases:
             call = case.written_call
-            if case.is_graph or call.values_from is not None:
+            fields = repr([getattr(call, name) for name in _FIELDS])
+            if case.is_graph or call.values_from is not None or fields in seen:
                 continue
-            if case.contract.demands == "rejects" and effort(case) < 2 ** POWERS[1]:
-                refused.append(case)
-            if case.written_contract is None and not call.attributes:
-                for name, known in values.items():
-                    fields = BY_NAME[name].off
-                    changes = {each: getattr(call, each) for each in fields}
-                    some = known.setdefault(case.features[name] or "", [])
-                    if case.features[name] is not None and changes not in some:
-                        some.append(changes)
+            seen.add(fields)
+            if case.contract.demands == "rejects":
+                if effort(case) < 2 ** POWERS[1]:
+                    refused.append(case)
+                continue
+            if case.written_contract is not None and case.contract.demands != "computes":
+                continue  # its fields do not mean what their feature does
+            for name, known in values.items():
+                value = case.features[name]
+                if value is None or value == BY_NAME[name].plain:
+                    continue
+                changes = {each: getattr(call, each) for each in BY_NAME[name].off}
+                if changes not in (some := known.setdefault(value, [])):
+                    some.append(changes)
         return cls(values, refused, weights or {})
 
     @cached_property
     def changeable(self) -> list[str]:
-        """The features that have more than one value."""
-        return [name for name, values in self.values.items() if len(values) > 1]
+        """The features that have values."""
+        return [name for name, values in self.values.items() if values]
 
     def draw(self, random: Random) -> dict[str, Any]:
         """The fields of some features' drawn values."""
         names = self.changeable
         fields: dict[str, Any] = {}
         for name in random.sample(names, min(len(names), random.choice(CHANGED))):
-            values = [each for each in self.values[name] if each != BY_NAME[name].plain and each]
+            values = [*self.values[name]]
             weights = [self.weights.get(f"{name}={value}", 1.0) for value in values]
             (value,) = random.choices(values, weights)
             fields |= random.choice(self.values[name][value])
@@ -180,14 +192,15 @@ class Drawing:
         case = _legal(_form(Call(**fields)))
         if case is None or effort(case) > 2 ** random.uniform(*POWERS):
             return None
+        if _is_open(case):
+            return None
         if why_excluded(case.features) or case.contract.demands == "rejects":
             return None
         inputs = _draw_values(random, case)
         relation = None
         if random.random() < RELATED:
-            relation = random.choice([*RELATIONS])
-            if any(misfits(case.call, "computes", relation)):
-                relation = None
+            fit = [name for name, each in RELATIONS.items() if not each.misfit(case.call)]
+            relation = random.choice(fit) if fit else None
         call = replace(case.written_call, inputs=inputs)
         return _legal(replace(case, written_call=call, relation=relation))
 
@@ -206,6 +219,14 @@ class Drawing:
         except InputError:
             return None
         return None if any(misfits(case.call, "rejects")) else case
+
+
+def _is_open(case: Case) -> bool:
+    """Whether a loop has what single calls may be refused for, of which its contract knows nothing:
+    several tokens on a past, in a batch without query_seqlens."""
+    call = case.call
+    chunks = (call.loop or ())[0 if call.past_sequence_length else 1 :]
+    return call.batch_size > 1 and call.query_seqlens is None and any(n > 1 for n in chunks)
 
 
 def _form(call: Call) -> Case:

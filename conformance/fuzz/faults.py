@@ -62,10 +62,10 @@ def signature_of(case: Case, result: ResultRecord, beside: Case | None) -> tuple
     """
     if beside is not None:
         return result.verdict, f"beside {beside.theme}/{beside.name}"
-    text = symptom(result.model_copy(update={"expectation": None}))
-    if result.verdict == "unsupported":
-        return result.verdict, quoted(text)
-    return result.verdict, ", ".join(result.wrong_outputs), text
+    if result.faults:
+        kinds = {fault.kind for fault in result.faults}
+        return result.verdict, ", ".join(result.wrong_outputs), ", ".join(sorted(kinds))
+    return result.verdict, quoted(symptom(result.model_copy(update={"expectation": None})))
 
 
 def needs_of(made: Smallest) -> dict[str, str | None]:

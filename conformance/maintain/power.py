@@ -40,6 +40,7 @@ from conformance.case.case import Case
 from conformance.case.excluded import selected_cases
 from conformance.diagnosis.faulty_kernels import PROBE, RUNNER, known_faults
 from conformance.diagnosis.shared import effort
+from conformance.fuzz.drawing import Donors, Drawing
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome, Ran, Rejected
 from conformance.harness.protocol import DescribedAnswer
@@ -483,6 +484,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise BadInput(f"There is no mutant '{name}'.")
     corpus, cases = selected_cases(options.paths, options.expression)
     whole = corpus.whole and len(cases) == len(corpus.loaded) and not options.reduced
+    if options.drawn:
+        drawing, whole = Drawing(Donors.of(cases), options.seed), False
+        cases = [drawing.call(number).case for number in range(options.drawn)]
     cases = [case for case in cases if can_run(case) or (options.paths and case.is_graph)]
     if options.record and (options.names or not whole):
         raise BadInput("--record requires the whole corpus and all mutants.")
@@ -527,6 +531,8 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--json", type=Path, metavar="FILE", help="write all numbers")
     add("--reduced", action="store_true", help="run each mutant on its recorded killers only")
     add("--quick", action="store_true", help="stop a mutant once three themes detect it")
+    add("--drawn", type=int, metavar="N", help="so many drawn calls, made of the cases")
+    add("--seed", type=int, default=0, metavar="N", help="of the drawn calls")
     add("--record", action="store_true", help="record the killers, for --reduced and the tests")
     return parser.parse_args(arguments)
 

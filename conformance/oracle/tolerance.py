@@ -305,7 +305,8 @@ def score_error(
         cap, s = attention.softcap, np.abs(attention.scores)
         # tanh is flatter farther from 0, so an error towards 0 has the largest effect.
         error = np.abs(cap * np.tanh(s / cap) - cap * np.tanh((s - error) / cap))
-        error += (TANH + 1) * a * np.abs(attention.capped)
+        # A quotient by a huge cap may be subnormal, or flushed to 0.
+        error += (TANH + 1) * a * np.abs(attention.capped) + cap * FLUSH
     return error
 
 

@@ -525,3 +525,17 @@ def test_in_a_loop_the_runtime_may_have_rounded_the_past_itself() -> None:
     got = reference(moved, attributes, ["output"])["output"].value
     share = np.abs(got - references["output"].value) / carried["output"]
     assert 0.01 < share.max() < 1.0
+
+
+def test_a_quotient_by_a_huge_softcap_may_be_subnormal() -> None:
+    """softcap * tanh(score / softcap) in float32, where the quotient has few bits or is flushed."""
+    inputs, attributes = prompt(np.float32, length=4, qk_output=1)
+    attributes["softcap"] = cap = float(np.finfo(np.float32).max)
+    references = reference(inputs, attributes, ["output", "output_qk"])
+    plain = references["output_qk"].value.astype(np.float32)
+    with np.errstate(all="ignore"):
+        quotient = plain / np.float32(cap)
+        capped = np.tanh(quotient) * np.float32(cap)
+    assert (np.abs(capped - plain) > 1e-7 * np.abs(plain)).any()
+    for got in (capped, np.zeros_like(plain)):
+        assert worst_shares({"output_qk": got}, references)["output_qk"] <= 1.0

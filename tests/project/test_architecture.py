@@ -31,6 +31,7 @@ ORDER = [
     "expectations",
     "run",
     "diagnosis",
+    "fuzz",
     "report",
     "model",
     "cli",

@@ -141,11 +141,6 @@ def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     if call.inputs:  # which may have other lengths
         return
     most, queries = most_tokens(call), (call.loop or (call.sequence_length,))[0]
-    chunks = any(
-        length > 1 for length in (call.loop or ())[0 if call.past_sequence_length else 1 :]
-    )
-    sentence = "several tokens on a past in a loop need a single sequence, or query_seqlens"
-    yield call.batch_size > 1 and chunks and call.query_seqlens is None, "loop", sentence
     sentence = "nothing to attend to: no past, no new keys"
     yield queries and not min(most.ever, most.implied), "key_value", sentence
     longest = max(call.loop or (call.sequence_length,))

@@ -1,0 +1,172 @@
+"""Fuzzing: what is drawn, how faults are named, and the command ``gqa fuzz``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from as_user import Gqa, in_this_process
+from shipped import cases_of_theme
+
+from conformance.base.paths import data_path
+from conformance.case.load import load_file
+from conformance.diagnosis.shared import effort
+from conformance.diagnosis.smallest import case_text
+from conformance.fuzz import campaign
+from conformance.fuzz.drawing import POWERS, Donors, Drawing, Drawn
+from conformance.operator.features import BY_NAME
+
+THEMES = (
+    "smoke",
+    "window",
+    "rotary",
+    "ragged",
+    "static_cache",
+    "query_seqlens",
+    "loop",
+    "refusals",
+)
+
+
+@pytest.fixture(scope="module")
+def donors() -> Donors:
+    return Donors.of(case for theme in THEMES for case in cases_of_theme(theme))
+
+
+@pytest.fixture(scope="module")
+def drawn(donors: Donors) -> list[Drawn]:
+    return [Drawing(donors, 1).call(number) for number in range(300)]
+
+
+@pytest.fixture
+def gqa(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Gqa]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(campaign, "ROUND", 60)
+    with in_this_process(monkeypatch, capsys) as call:
+        yield call
+
+
+def kernel(folder: Path, mutant: str = "correct") -> str:
+    """The target that is the kernel in NumPy with a fault."""
+    program = folder / mutant
+    runner = data_path("mutants") / "runner.py"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{runner}" --mutant {mutant}\n')
+    program.chmod(0o755)
+    return f"exec:{program}"
+
+
+# Drawing
+
+
+def test_a_call_follows_from_seed_and_number(donors: Donors, drawn: list[Drawn]) -> None:
+    assert Drawing(donors, 1).call(37).case.call == drawn[37].case.call
+    assert Drawing(donors, 2).call(37).case.call != drawn[37].case.call
+
+
+def test_a_case_file_can_have_every_drawn_call(tmp_path: Path, drawn: list[Drawn]) -> None:
+    legal = [one for one in drawn if one.beside is None]
+    file = tmp_path / "fuzz.yaml"
+    file.write_text(case_text([(one.case, "drawn") for one in legal]))
+    read = load_file(file)  # which refuses illegal calls
+    assert [case.call.json() for case in read] == [one.case.call.json() for one in legal]
+
+
+def test_what_is_drawn(drawn: list[Drawn]) -> None:
+    """Several features at once, small and large sizes, loops, unused rows, and illegal calls."""
+    legal = [one.case for one in drawn if one.beside is None]
+    changed = [
+        sum(value != BY_NAME[name].plain for name, value in case.features.items()) for case in legal
+    ]
+    assert sum(changed) / len(changed) >= 4
+    assert max(map(effort, legal)) <= 2 ** POWERS[1]
+    assert any(len(case.steps) > 5 for case in legal)
+    assert any(max(case.steps[0].total_lengths) % 64 == 1 < 64 < effort(case) for case in legal)
+    filled = [each for case in legal for each in case.call.inputs.values() if each.elements]  # type: ignore[union-attr]
+    assert filled
+    assert any(case.relation for case in legal)
+    refused = [one.case for one in drawn if one.beside is not None]
+    assert refused
+    assert all(case.contract.demands == "rejects" for case in refused)
+
+
+def test_weights_change_what_is_drawn(donors: Donors) -> None:
+    weights = {"rotary=interleaved": 0.0, "rotary=partial_interleaved": 0.0}
+    drawing = Drawing(Donors(donors.values, (), weights), 1)
+    layouts = {drawing.call(number).case.features["rotary"] for number in range(200)}
+    assert {"none", "half_split"} <= layouts
+    assert not layouts & {"interleaved", "partial_interleaved"}
+
+
+# The command
+
+
+@pytest.mark.push
+def test_no_false_alarm(tmp_path: Path, gqa: Gqa) -> None:
+    done = gqa("fuzz", "--ep", kernel(tmp_path), "--calls", "300", "--jobs", "1")
+    assert (done.status, done.err) == (0, "")
+    assert "0 new faults" in done.out
+
+
+def test_a_fault_is_told_once_and_small(tmp_path: Path, gqa: Gqa) -> None:
+    target = kernel(tmp_path, "window_one_longer")
+    command = ("fuzz", "--ep", target, "--from", "window", "--jobs", "1")
+    done = gqa(*command, "--calls", "60")
+    assert done.status == 1
+    (file,) = (tmp_path / "fuzz").glob("*.yaml")
+    (case,) = load_file(file)
+    assert done.out.count(f"gqa run fuzz/{file.name}") == 1
+    assert effort(case) <= 400
+    again = gqa("run", str(file), "--ep", target, "--no-explain")
+    assert (again.status, again.out.count("wrong")) == (1, again.out.count("wrong"))
+    state = json.loads((tmp_path / "fuzz" / "campaign.json").read_text())
+    (fault,) = state["faults"]
+    assert state["done"] == 60
+    assert fault["calls"] > 1
+    more = gqa(*command, "--calls", "120")  # it goes on, and the fault is known to the campaign
+    assert "gqa run" not in more.out
+    state = json.loads((tmp_path / "fuzz" / "campaign.json").read_text())
+    assert (state["done"], len(state["faults"])) == (120, 1)
+
+
+def test_shards_draw_different_calls(tmp_path: Path, gqa: Gqa) -> None:
+    numbers = []
+    for shard in ("1/2", "2/2"):
+        folder = f"fuzz{shard[0]}"
+        command = ("fuzz", "--ep", kernel(tmp_path, "window_one_longer"), "--from", "window")
+        done = gqa(*command, "--calls", "80", "--shard", shard, "--out", folder, "--jobs", "1")
+        assert done.status == 1
+        state = json.loads((tmp_path / folder / "campaign.json").read_text())
+        assert state["done"] == 40
+        numbers.append(state["faults"][0]["number"] % 2)
+    assert numbers == [0, 1]
+    names = [{file.name for file in (tmp_path / f"fuzz{n}").glob("*.yaml")} for n in (1, 2)]
+    assert names[0] == names[1]  # a fault has one name
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--shard", "3/2"), "--shard: '3/2' is not a shard: it takes NUMBER/OF, such as 3/8."),
+        (("--from", "smoke/prompt[dtype=float32,sequence_length=5]"), "have no feature"),
+        (("--seed", "2"), "is of a campaign with another seed; name another folder: --out."),
+        (("--out", "broken"), "cannot be read as a campaign"),
+    ],
+)
+def test_bad_input(tmp_path: Path, gqa: Gqa, options: tuple[str, ...], sentence: str) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "campaign.json").write_text("[]")
+    (tmp_path / "fuzz").mkdir()
+    target = kernel(tmp_path)
+    settings = {"targets": [target], "seed": 0, "shard": "1/1", "from": []}
+    if "--from" in options:
+        options = (*options, "--out", "other")
+    (tmp_path / "fuzz" / "campaign.json").write_text(json.dumps(settings))
+    done = gqa("fuzz", "--ep", target, *options)
+    assert done.status == 2
+    assert sentence in done.err
+    assert len(done.err.splitlines()) == 1
