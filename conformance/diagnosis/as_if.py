@@ -446,14 +446,14 @@ def _spread(cases: Sequence[Case], most: int) -> list[Case]:
     chosen = left[:1]
     left = left[1:]
     while left and len(chosen) < most:
-        chosen.append(max(left, key=lambda case: min(_distance(case, one) for one in chosen)))
+        chosen.append(max(left, key=lambda case: min(distance(case, one) for one in chosen)))
         left.remove(chosen[-1])
     return chosen
 
 
 def _telling(passing: Sequence[Case], failing: Sequence[Case]) -> list[Case]:
     """The passing calls that are tried with a fault, each once, in an order free of sizes."""
-    near = sorted(passing, key=lambda case: min(_distance(case, one) for one in failing))
+    near = sorted(passing, key=lambda case: min(distance(case, one) for one in failing))
     both = chain.from_iterable(zip(near, passing, strict=True))
     order = (*_spread(passing, SPREAD), *both)
     return [*{case.id: case for case in order}.values()][:TRIED]
@@ -463,7 +463,7 @@ def _small(cases: Sequence[Case]) -> Iterator[Case]:
     return (case for case in cases if not case.is_graph and effort(case) <= MAX_EFFORT)
 
 
-def _distance(one: Case, other: Case) -> int:
+def distance(one: Case, other: Case) -> int:
     """The number of features in which two calls differ."""
     others: Mapping[str, str | None] = other.features
     return sum(value != others[name] for name, value in one.features.items())

@@ -8,16 +8,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from heapq import nsmallest
 from pathlib import Path
 from typing import Any, Final
 
 from conformance.case.case import Case
+from conformance.diagnosis.as_if import distance
 from conformance.diagnosis.explanation import Explanation, with_faults
 from conformance.diagnosis.shared import shared
 from conformance.diagnosis.smallest import Smallest, smallest
 from conformance.expectations.match import Expectation
 from conformance.fuzz.drawing import Drawing, Drawn
-from conformance.fuzz.faults import Fault, needs_of, signature_of, simplest_of
+from conformance.fuzz.faults import Fault, needs_of, signature_of
 from conformance.harness.runner import RunnerFailed
 from conformance.results.causes import kind_of
 from conformance.results.records import InfrastructureRecord, ResultRecord
@@ -32,6 +34,8 @@ MOST_RUNS: Final = 300
 SECONDS: Final = 8.0
 #: The passing calls among which a known fault is looked for.
 PASSING: Final = 200
+#: The cases of an expectation that are compared with a fault: those with the most similar features.
+NEAR: Final = 4
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,8 @@ class Campaign:
         self.unjudged: dict[str, Case] = {}
         self._ready: list[DescribedTarget | None] = [None for _ in plans]
         self._passing: list[Case] = []
-        self._known: dict[tuple[int, Path, int], Fault | None] = {}
+        self._known: dict[tuple[str, str], Fault | None] = {}
+        self._covered: dict[tuple[int, Path, int], tuple[Case, ...]] = {}
 
     def rounds(self, found: Callable[[Found], None]) -> Iterator[State]:
         """The state after each round; ``found`` is called with each new fault.
@@ -188,25 +193,31 @@ class Campaign:
             if drawn.beside is not None:
                 is_known = line.covers(drawn.beside)
             else:
-                known = self._fault_of_line(at, run, line)
-                is_known = known is not None and known.explains(case, signature)
+                known = (self._fault_of(run, each, line) for each in self._near(at, line, case))
+                is_known = any(one is not None and one.explains(case, signature) for one in known)
             if is_known:
                 return f"{line.place}:{line.line}"
         return ""
 
-    def _fault_of_line(self, at: int, run: PlanRun, line: Expectation) -> Fault | None:
-        """The fault of the simplest case that an expectation decides about, made small once."""
+    def _near(self, at: int, line: Expectation, case: Case) -> Sequence[Case]:
+        """The cases that an expectation decides about and whose features are the most alike."""
         key = at, line.file, line.line
+        if key not in self._covered:
+            covered = (each for each in self._corpus if not each.is_graph and line.covers(each))
+            self._covered[key] = tuple(covered)
+        return nsmallest(NEAR, self._covered[key], key=lambda each: distance(each, case))
+
+    def _fault_of(self, run: PlanRun, case: Case, line: Expectation) -> Fault | None:
+        """The known fault that a case of the corpus shows, made small once."""
+        key = run.ready.name, case.id
         if key not in self._known:
-            case, fault = simplest_of(line, self._corpus), None
-            if case is not None and run.ready.cannot_take(case) is None:
-                record = _result(run, case)
-                if record is not None and record.verdict in line.known.verdicts:
-                    signature = signature_of(case, record, None)
-                    refused = record.verdict == "unsupported"
-                    small = None if refused else _smallest(run, Drawn(0, case), signature)
-                    needs = needs_of(small[0]) if small else {}
-                    fault = Fault(run.ready.name, signature, needs, 0)
+            fault = None
+            record = _result(run, case) if run.ready.cannot_take(case) is None else None
+            if record is not None and record.verdict in line.known.verdicts:
+                signature = signature_of(case, record, None)
+                refused = record.verdict == "unsupported"
+                small = None if refused else _smallest(run, Drawn(0, case), signature)
+                fault = Fault(run.ready.name, signature, needs_of(small[0]) if small else {}, 0)
             self._known[key] = fault
         return self._known[key]
 

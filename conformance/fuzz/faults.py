@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from conformance.case.case import Case
 from conformance.diagnosis.smallest import Smallest
-from conformance.expectations.match import Expectation
 from conformance.operator.features import BY_NAME
 from conformance.results.causes import quoted, symptom
 from conformance.results.records import ResultRecord
@@ -75,13 +74,3 @@ def needs_of(made: Smallest) -> dict[str, str | None]:
         for name in made.needs
         if name in BY_NAME and name not in _SIZES
     }
-
-
-def simplest_of(line: Expectation, cases: Sequence[Case]) -> Case | None:
-    """The case with the fewest features among those that an expectation decides about."""
-    covered = (case for case in cases if not case.is_graph and line.covers(case))
-    return min(covered, key=_changed, default=None)
-
-
-def _changed(case: Case) -> int:
-    return sum(value != BY_NAME[name].plain for name, value in case.features.items())
