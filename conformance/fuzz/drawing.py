@@ -298,6 +298,8 @@ def _draw_lengths(random: Random, fields: dict[str, Any]) -> None:
     else:
         fields["sequence_length"] = calls[0]
     fields["past_sequence_length"] = past
+    if borrows:
+        fields["past_sequence_length"] = past = max(past, *calls)
     totals, queries = _draw_sequences(random, fields, calls, wanted)
     most = max(itertools.chain(*totals, (past,)))
     if queries is not None:  # a whole chunk fits, with its padding
@@ -325,7 +327,7 @@ def _draw_sequences(
     borrows = fields.get("key_value") in ("zero_length", "omitted")
     ragged = "total_sequence_lengths" in wanted
     back = len(calls) > 1 and not borrows and random.random() < TAKEN_BACK
-    least = 1 if past else 0
+    least = max(calls) if borrows else min(past, 1)
     tokens = [random.randint(least, past) if ragged else past for _ in range(batch)]
     tokens[random.randrange(batch)] = past
     totals, queries = [], []
