@@ -7,7 +7,7 @@ import math
 import re
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +38,8 @@ CALLS: Final = 10_000
 #: The file of a campaign in its folder, and the most bytes that are read of it.
 STATE: Final = "campaign.json"
 MOST_BYTES: Final = 1 << 26
+#: A plan with these fields knows no expectation.
+_UNKNOWN: Final[Mapping[str, Any]] = {"expectations": (), "pinned": ()}
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class FuzzOptions:
     shard: str
     out: Path
     pinned: Sequence[Path]
+    against: bool
 
     def settings(self, targets: Sequence[str]) -> dict[str, Any]:
         """What must not change while a campaign goes on."""
@@ -59,6 +62,7 @@ class FuzzOptions:
             "seed": self.seed,
             "shard": self.shard,
             "from": [*self.donors],
+            "against": self.against,
         }
 
 
@@ -104,6 +108,11 @@ class FuzzOptions:
     type=options.FILE,
     help="Known results of your own runner or build, before the shipped ones; repeat.",
 )
+@click.option(
+    "--against",
+    is_flag=True,
+    help="Tell where two targets differ, two releases for instance, whether it is known or not.",
+)
 @options.program_options
 @gathered(targets=TargetOptions, asked=FuzzOptions)
 def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
@@ -125,13 +134,19 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
     donors = Donors.of(find(asked.donors).named if asked.donors else corpus)
     if not donors.changeable:
         raise BadArgument("--from: these cases have no feature beside the plain ones; name more.")
+    if asked.against and len(named) != 2:
+        raise BadArgument(f"--against compares two targets; this campaign has {len(named)}.")
     planned = target_plans(corpus, named, pinned=asked.pinned)
     campaign = Campaign(
         Drawing(donors, asked.seed),
-        [replace(plan, cases=(), measured=False) for plan in planned],
+        [
+            replace(plan, cases=(), measured=False, **(_UNKNOWN if asked.against else {}))
+            for plan in planned
+        ],
         corpus,
         range(number - 1, asked.calls or (CALLS if asked.seconds is None else 2**31), of),
         state,
+        against=asked.against,
         jobs=targets.jobs or usual_jobs(named),
         until=math.inf if asked.seconds is None else time.monotonic() + asked.seconds,
     )

@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from heapq import nsmallest
 from pathlib import Path
@@ -23,6 +23,7 @@ from conformance.fuzz.faults import Fault, needs_of, signature_of
 from conformance.harness.runner import RunnerFailed
 from conformance.results.causes import kind_of
 from conformance.results.records import InfrastructureRecord, ResultRecord
+from conformance.results.verdicts import severity
 from conformance.run.engine import PlanRun
 from conformance.run.target import DescribedTarget, Plan
 from conformance.run.worker import run_all
@@ -76,7 +77,8 @@ class Campaign:
     """Draws the calls with these ``numbers``, and runs them on the targets of the ``plans``.
 
     The plans have no cases; ``corpus`` has those that their expectations are about. ``until`` is a
-    time of `time.monotonic`.
+    time of `time.monotonic`. ``against``: of two targets, a call fails where their verdicts differ,
+    on the one with the worse verdict.
     """
 
     def __init__(
@@ -89,7 +91,9 @@ class Campaign:
         *,
         jobs: int,
         until: float = math.inf,
+        against: bool = False,
     ) -> None:
+        self._against = against
         self._drawing = drawing
         self._plans = plans
         self._corpus = corpus
@@ -113,9 +117,11 @@ class Campaign:
         while self.state.done < len(self._numbers) and time.monotonic() < self._until:
             numbers = self._numbers[self.state.done : self.state.done + ROUND]
             drawn = {one.case.id: one for one in map(self._drawing.call, numbers)}
-            failing = self._run([each.case for each in drawn.values()])
+            results = self._run([each.case for each in drawn.values()])
             if self.failures:
                 return
+            unexpected = (one for one in results if one[2].unexpected)
+            failing = _differing(results) if self._against else unexpected
             order = {id: place for place, id in enumerate(drawn)}
             for at, case, record in sorted(failing, key=lambda one: (order[one[1].id], one[0])):
                 new = self._named(at, drawn[case.id], record)
@@ -125,7 +131,7 @@ class Campaign:
             yield self.state
 
     def _run(self, cases: Sequence[Case]) -> list[tuple[int, Case, ResultRecord]]:
-        """Run the cases on all targets; the unexpected results, each with its target's number."""
+        """Run the cases on all targets; the results, each with its target's number."""
         verdicts, features = self.state.verdicts, self.state.features
         for case in cases:
             features.update(f"{name}={value}" for name, value in case.features.items() if value)
@@ -133,7 +139,7 @@ class Campaign:
             PlanRun(replace(plan, cases=tuple(cases)), ready=ready)
             for plan, ready in zip(self._plans, self._ready, strict=True)
         ]
-        failing = []
+        found = []
         for run, of, record in run_all(runs, self._jobs):
             if of is None or isinstance(record, RunnerFailed):
                 self.failures.append(str(record))
@@ -142,14 +148,13 @@ class Campaign:
                 self.unjudged.setdefault(record.message, of)
             elif isinstance(record, ResultRecord):
                 verdicts[record.verdict] += 1
-                if record.unexpected:
-                    failing.append((runs.index(run), of, record))
-                elif record.verdict == "pass" and len(self._passing) < PASSING:
+                found.append((runs.index(run), of, record))
+                if record.verdict == "pass" and len(self._passing) < PASSING:
                     self._passing.append(of)
             else:
                 verdicts["unstable"] += 1
         self._ready = [run.ready for run in runs]
-        return failing
+        return found
 
     # What a failing call shows
 
@@ -163,8 +168,12 @@ class Campaign:
             if fault.explains(drawn.case, signature):
                 fault.calls += 1
                 return None
-        with PlanRun(self._plans[at], ready=ready) as run:
-            small = _smallest(run, drawn, signature)
+        with ExitStack() as stack:
+            run, *others = (
+                stack.enter_context(PlanRun(self._plans[n], ready=self._ready[n]))
+                for n in ([at, 1 - at] if self._against else [at])
+            )
+            small = _smallest(run, drawn, signature, *others)
             if small is None:
                 self.state.verdicts["unstable"] += 1
                 return None
@@ -230,10 +239,26 @@ class Campaign:
         return tuple(each.sentence for each in one.as_if)
 
 
+def _differing(
+    results: Sequence[tuple[int, Case, ResultRecord]],
+) -> Iterator[tuple[int, Case, ResultRecord]]:
+    """Of each case that two targets tried and judged differently, the worse result."""
+    by_case: dict[str, list[tuple[int, Case, ResultRecord]]] = {}
+    for one in results:
+        by_case.setdefault(one[1].id, []).append(one)
+    for both in by_case.values():
+        verdicts = {record.verdict for _, _, record in both}
+        if len(verdicts) > 1 and "skip" not in verdicts:
+            yield min(both, key=lambda one: severity(one[2]))
+
+
 def _smallest(
-    run: PlanRun, drawn: Drawn, signature: tuple[str, ...]
+    run: PlanRun, drawn: Drawn, signature: tuple[str, ...], *others: PlanRun
 ) -> tuple[Smallest, ResultRecord] | None:
-    """The smallest call that fails like a drawn one, with its result; None if it does not recur."""
+    """The smallest call that fails like a drawn one, with its result; None if it does not recur.
+
+    ``others`` have another verdict on it.
+    """
     last: dict[str, ResultRecord] = {}
 
     def still_fails(candidate: Case) -> bool:
@@ -241,7 +266,8 @@ def _smallest(
         if record is None or signature_of(candidate, record, drawn.beside) != signature:
             return False
         last[candidate.id] = record
-        return True
+        verdicts = (again.verdict for of in others if (again := _result(of, candidate)))
+        return all(verdict not in ("skip", record.verdict) for verdict in verdicts)
 
     if not still_fails(drawn.case):
         return None

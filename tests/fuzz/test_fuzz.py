@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,6 +113,7 @@ def test_no_false_alarm(tmp_path: Path, gqa: Gqa) -> None:
     assert "0 new faults" in done.out
 
 
+@pytest.mark.push
 def test_a_fault_is_told_once_and_small(tmp_path: Path, gqa: Gqa) -> None:
     target = kernel(tmp_path, "window_one_longer")
     command = ("fuzz", "--ep", target, "--from", "window", "--jobs", "1")
@@ -133,6 +135,25 @@ def test_a_fault_is_told_once_and_small(tmp_path: Path, gqa: Gqa) -> None:
     assert (state["done"], len(state["faults"])) == (120, 1)
 
 
+@pytest.mark.push
+def test_two_builds_are_compared(tmp_path: Path, gqa: Gqa) -> None:
+    both = [kernel(tmp_path, "window_one_longer"), kernel(tmp_path)]
+    command = ("fuzz", "--from", "window", "--calls", "60", "--jobs", "1", "--against")
+    done = gqa(*command, "--ep", both[0], "--ep", both[1])
+    assert done.status == 1
+    assert done.out.count("wrong on mutant@1.0: ") == 1
+    assert f"--ep {both[0]}" in done.out  # the worse one
+    copy = shutil.copy(tmp_path / "correct", tmp_path / "copy")
+    again = gqa(*command, "--ep", both[1], "--ep", f"exec:{copy}", "--out", "same")
+    assert again.status == 0
+    one = gqa(*command, "--ep", both[0], "--out", "one")
+    assert (one.status, one.err) == (
+        2,
+        "--against compares two targets; this campaign has 1.\n",
+    )
+
+
+@pytest.mark.push
 def test_shards_draw_different_calls(tmp_path: Path, gqa: Gqa) -> None:
     numbers = []
     for shard in ("1/2", "2/2"):
@@ -162,7 +183,7 @@ def test_bad_input(tmp_path: Path, gqa: Gqa, options: tuple[str, ...], sentence:
     (tmp_path / "broken" / "campaign.json").write_text("[]")
     (tmp_path / "fuzz").mkdir()
     target = kernel(tmp_path)
-    settings = {"targets": [target], "seed": 0, "shard": "1/1", "from": []}
+    settings = {"targets": [target], "seed": 0, "shard": "1/1", "from": [], "against": False}
     if "--from" in options:
         options = (*options, "--out", "other")
     (tmp_path / "fuzz" / "campaign.json").write_text(json.dumps(settings))
