@@ -145,7 +145,7 @@ def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     yield queries and not min(most.ever, most.implied), "key_value", sentence
     longest = max(call.loop or (call.sequence_length,))
     sentence = f"{longest} query tokens are more than the {most.ever} tokens of the sequence"
-    yield call.query_seqlens is None and longest > most.ever, "sequence_length", sentence
+    yield call.query_seqlens is None and longest > most.ever > 0, "sequence_length", sentence
     if call.query_seqlens is None and call.cache_kind != "static":
         sentence = f"the longest sequence has {most.implied} tokens, past and new, not {most.first}"
         yield most.first != most.implied, "total_sequence_lengths", sentence
