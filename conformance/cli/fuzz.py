@@ -23,7 +23,7 @@ from conformance.cli.common import BadArgument, Status, write_file
 from conformance.cli.failures import fields_text
 from conformance.cli.options import TargetOptions, gathered
 from conformance.diagnosis.smallest import case_text
-from conformance.fuzz.campaign import Campaign, Found, State
+from conformance.fuzz.campaign import Campaign, CampaignState, NewFault
 from conformance.fuzz.drawing import Donors, Drawing
 from conformance.report.repro.reproduction import program_of
 from conformance.results.descriptions import case_record
@@ -173,7 +173,7 @@ def _shard(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _earlier(file: Path, settings: dict[str, Any]) -> State:
+def _earlier(file: Path, settings: dict[str, Any]) -> CampaignState:
     """The state of the campaign in the folder; a new one if there is none. Raises `BadArgument`."""
     try:
         data = json.loads(read_plain(file, MOST_BYTES))
@@ -181,9 +181,9 @@ def _earlier(file: Path, settings: dict[str, Any]) -> State:
             raise BadArgument(
                 f"{file} is of a campaign with another {different[0]}; name another folder: --out."
             )
-        return State.of(data)
+        return CampaignState.of(data)
     except FileNotFoundError:
-        return State()
+        return CampaignState()
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         if isinstance(error, BadArgument):
             raise
@@ -197,13 +197,13 @@ def _make_folder(folder: Path) -> None:
         raise ResultsError(f"Cannot write to {folder}: {cause_of(error)}.") from None
 
 
-def _counts(state: State) -> str:
+def _counts(state: CampaignState) -> str:
     texts = (f"{n:,} {verdict_word(verdict)}" for verdict, n in sorted(state.verdicts.items()))
     new = sum(not fault.known for fault in state.faults)
     return f"{state.done:,} calls: {', '.join(texts)}; {plural(new, 'new fault')}"
 
 
-def _tell(found: Found, asked: FuzzOptions) -> None:
+def _tell(found: NewFault, asked: FuzzOptions) -> None:
     """Print a new fault, and write its smallest call with a program."""
     fault, result, name = found.fault, found.result, found.fault.name
     file = asked.out / f"{name}.yaml"
@@ -223,7 +223,7 @@ def _tell(found: Found, asked: FuzzOptions) -> None:
         click.echo(printable(f"  Message: {fault.signature[-1]}"))
 
 
-def _summary(state: State) -> list[str]:
+def _summary(state: CampaignState) -> list[str]:
     """A line for each fault, those with the most calls first."""
     lines = []
     for fault in sorted(state.faults, key=lambda fault: -fault.calls):

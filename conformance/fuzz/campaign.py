@@ -18,8 +18,8 @@ from conformance.diagnosis.explanation import Explanation, with_faults
 from conformance.diagnosis.shared import shared
 from conformance.diagnosis.smallest import Smallest, smallest
 from conformance.expectations.match import Expectation
-from conformance.fuzz.drawing import Drawing, Drawn
-from conformance.fuzz.faults import Fault, needs_of, signature_of
+from conformance.fuzz.drawing import Drawing, DrawnCall
+from conformance.fuzz.naming import NamedFault, needs_of, signature_of
 from conformance.harness.runner import RunnerFailed
 from conformance.results.causes import kind_of
 from conformance.results.records import InfrastructureRecord, ResultRecord
@@ -40,10 +40,10 @@ NEAR: Final = 4
 
 
 @dataclass(frozen=True)
-class Found:
+class NewFault:
     """A new fault with its smallest call, the result of that, and sentences about both."""
 
-    fault: Fault
+    fault: NamedFault
     ready: DescribedTarget
     case: Case
     result: ResultRecord
@@ -51,13 +51,13 @@ class Found:
 
 
 @dataclass
-class State:
+class CampaignState:
     """How far a campaign has come: the calls done, their verdicts and features, and the faults."""
 
     done: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
     features: Counter[str] = field(default_factory=Counter)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[NamedFault] = field(default_factory=list)
 
     def json(self) -> dict[str, Any]:
         """The state as a file of the campaign has it."""
@@ -66,9 +66,11 @@ class State:
         return {"done": self.done, **counts, "faults": faults}
 
     @classmethod
-    def of(cls, data: dict[str, Any]) -> State:
+    def of(cls, data: dict[str, Any]) -> CampaignState:
         """The state that `json` has written. Raises `TypeError` or `KeyError` for other data."""
-        faults = [Fault(**{**each, "signature": (*each["signature"],)}) for each in data["faults"]]
+        faults = [
+            NamedFault(**{**each, "signature": (*each["signature"],)}) for each in data["faults"]
+        ]
         verdicts, features = Counter(data["verdicts"]), Counter(data["features"])
         return cls(int(data["done"]), verdicts, features, faults)
 
@@ -87,7 +89,7 @@ class Campaign:
         plans: Sequence[Plan],
         corpus: Sequence[Case],
         numbers: range,
-        state: State,
+        state: CampaignState,
         *,
         jobs: int,
         until: float = math.inf,
@@ -106,10 +108,10 @@ class Campaign:
         self.unjudged: dict[str, Case] = {}
         self._ready: list[DescribedTarget | None] = [None for _ in plans]
         self._passing: list[Case] = []
-        self._known: dict[tuple[str, str], Fault | None] = {}
+        self._known: dict[tuple[str, str], NamedFault | None] = {}
         self._covered: dict[tuple[int, Path, int], tuple[Case, ...]] = {}
 
-    def rounds(self, found: Callable[[Found], None]) -> Iterator[State]:
+    def rounds(self, found: Callable[[NewFault], None]) -> Iterator[CampaignState]:
         """The state after each round; ``found`` is called with each new fault.
 
         A runner that fails ends the campaign; ``failures`` has a sentence about it.
@@ -158,7 +160,7 @@ class Campaign:
 
     # What a failing call shows
 
-    def _named(self, at: int, drawn: Drawn, record: ResultRecord) -> Found | None:
+    def _named(self, at: int, drawn: DrawnCall, record: ResultRecord) -> NewFault | None:
         """A new fault that a failing call shows; a known one is counted."""
         ready, faults = self._ready[at], self.state.faults
         assert ready is not None
@@ -179,7 +181,7 @@ class Campaign:
                 return None
             made, result = small
             needs = {} if record.verdict == "unsupported" else needs_of(made)
-            fault = Fault(ready.name, signature, needs, drawn.number)
+            fault = NamedFault(ready.name, signature, needs, drawn.number)
             for other in of_target:
                 if other.explains(made.case, signature):
                     other.calls += 1
@@ -190,10 +192,10 @@ class Campaign:
                 return None
             like = self._like(run, drawn.case, made.case, result) if signature[0] == "wrong" else ()
         sentences = tuple(filter(None, (made.sentence, *like)))
-        return Found(fault, ready, made.case, result, sentences)
+        return NewFault(fault, ready, made.case, result, sentences)
 
     def _known_line(
-        self, at: int, run: PlanRun, drawn: Drawn, case: Case, signature: tuple[str, ...]
+        self, at: int, run: PlanRun, drawn: DrawnCall, case: Case, signature: tuple[str, ...]
     ) -> str:
         """The place of the expectation that says that the target has the fault, or nothing."""
         for line in self._plans[at].lines_for(run.ready):
@@ -216,7 +218,7 @@ class Campaign:
             self._covered[key] = tuple(covered)
         return nsmallest(NEAR, self._covered[key], key=lambda each: distance(each, case))
 
-    def _fault_of(self, run: PlanRun, case: Case, line: Expectation) -> Fault | None:
+    def _fault_of(self, run: PlanRun, case: Case, line: Expectation) -> NamedFault | None:
         """The known fault that a case of the corpus shows, made small once."""
         key = run.ready.name, case.id
         if key not in self._known:
@@ -225,8 +227,10 @@ class Campaign:
             if record is not None and record.verdict in line.known.verdicts:
                 signature = signature_of(case, record, None)
                 refused = record.verdict == "unsupported"
-                small = None if refused else _smallest(run, Drawn(0, case), signature)
-                fault = Fault(run.ready.name, signature, needs_of(small[0]) if small else {}, 0)
+                small = None if refused else _smallest(run, DrawnCall(0, case), signature)
+                fault = NamedFault(
+                    run.ready.name, signature, needs_of(small[0]) if small else {}, 0
+                )
             self._known[key] = fault
         return self._known[key]
 
@@ -253,7 +257,7 @@ def _differing(
 
 
 def _smallest(
-    run: PlanRun, drawn: Drawn, signature: tuple[str, ...], *others: PlanRun
+    run: PlanRun, drawn: DrawnCall, signature: tuple[str, ...], *others: PlanRun
 ) -> tuple[Smallest, ResultRecord] | None:
     """The smallest call that fails like a drawn one, with its result; None if it does not recur.
 

@@ -154,7 +154,7 @@ class Donors:
         return fields
 
 
-class Drawn(NamedTuple):
+class DrawnCall(NamedTuple):
     """A drawn call with its number.
 
     ``beside``: the case that must be refused, if the call is made of one.
@@ -172,7 +172,7 @@ class Drawing:
         self.donors = donors
         self.seed = seed
 
-    def call(self, number: int) -> Drawn:
+    def call(self, number: int) -> DrawnCall:
         """The call with this number."""
         random = Random(f"{self.seed} {number}")
         refused = self.donors.refused and random.random() < ILLEGAL
@@ -181,7 +181,7 @@ class Drawing:
         while case is None:
             case = self._legal(random) if beside is None else self._refused(random, beside)
         case = replace(case, id=f"{THEME}/call_{number}", name=f"call_{number}")
-        return Drawn(number, case, beside)
+        return DrawnCall(number, case, beside)
 
     def _legal(self, random: Random) -> Case | None:
         """A call that is not refused by contract, or None."""

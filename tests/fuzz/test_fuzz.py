@@ -17,7 +17,7 @@ from conformance.case.load import load_file
 from conformance.diagnosis.shared import effort
 from conformance.diagnosis.smallest import case_text
 from conformance.fuzz import campaign
-from conformance.fuzz.drawing import POWERS, Donors, Drawing, Drawn
+from conformance.fuzz.drawing import POWERS, Donors, Drawing, DrawnCall
 from conformance.operator.features import BY_NAME
 
 THEMES = (
@@ -38,7 +38,7 @@ def donors() -> Donors:
 
 
 @pytest.fixture(scope="module")
-def drawn(donors: Donors) -> list[Drawn]:
+def drawn(donors: Donors) -> list[DrawnCall]:
     return [Drawing(donors, 1).call(number) for number in range(300)]
 
 
@@ -64,12 +64,12 @@ def kernel(folder: Path, mutant: str = "correct") -> str:
 # Drawing
 
 
-def test_a_call_follows_from_seed_and_number(donors: Donors, drawn: list[Drawn]) -> None:
+def test_a_call_follows_from_seed_and_number(donors: Donors, drawn: list[DrawnCall]) -> None:
     assert Drawing(donors, 1).call(37).case.call == drawn[37].case.call
     assert Drawing(donors, 2).call(37).case.call != drawn[37].case.call
 
 
-def test_a_case_file_can_have_every_drawn_call(tmp_path: Path, drawn: list[Drawn]) -> None:
+def test_a_case_file_can_have_every_drawn_call(tmp_path: Path, drawn: list[DrawnCall]) -> None:
     legal = [one for one in drawn if one.beside is None]
     file = tmp_path / "fuzz.yaml"
     file.write_text(case_text([(one.case, "drawn") for one in legal]))
@@ -77,7 +77,7 @@ def test_a_case_file_can_have_every_drawn_call(tmp_path: Path, drawn: list[Drawn
     assert [case.call.json() for case in read] == [one.case.call.json() for one in legal]
 
 
-def test_what_is_drawn(drawn: list[Drawn]) -> None:
+def test_what_is_drawn(drawn: list[DrawnCall]) -> None:
     """Several features at once, small and large sizes, loops, unused rows, and illegal calls."""
     legal = [one.case for one in drawn if one.beside is None]
     changed = [

@@ -19,7 +19,7 @@ BUDGETS = {
     "conformance/case": 2684,
     "conformance/cli": 4603,
     "conformance/diagnosis": 1241,
-    "conformance/fuzz": 571,
+    "conformance/fuzz": 575,
     "conformance/expectations": 800,
     "conformance/graph": 720,
     "conformance/harness": 979,

@@ -24,7 +24,7 @@ _SIZES: Final = frozenset({"phase", "head_size"})
 
 
 @dataclass
-class Fault:
+class NamedFault:
     """A fault of a target, and how many drawn calls have shown it.
 
     ``signature`` is what all its results share. ``needs`` has the features, with their values,
