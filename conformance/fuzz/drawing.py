@@ -31,12 +31,13 @@ FILE: Final = Path(f"{THEME}.yaml")
 QUESTION: Final = "Does a call that nobody has written do what its parts do?"
 TIME_LIMIT_SECONDS: Final = 10.0
 
-#: Of so many calls one is illegal, has a relation, or has hand-written values in unused places.
+#: The shares of calls that are illegal, that have a relation, whose unused rows are filled, …
 ILLEGAL: Final = 0.06
 RELATED: Final = 0.1
 FILLED: Final = 0.35
-REDRAWN: Final = 0.25
+#: … of loops that take tokens back, of inputs with other values, and of odd head sizes.
 TAKEN_BACK: Final = 0.3
+REDRAWN: Final = 0.25
 ODD: Final = 0.15
 #: The numbers of features that are not at their plain values.
 CHANGED: Final = (1, 2, 3, 3, 4, 4, 5, 6)
@@ -48,26 +49,8 @@ BATCHES: Final = (1, 1, 1, 1, 2, 2, 2, 3, 4, 5, 8, 16)
 KV_HEADS: Final = (1, 1, 2, 2, 3, 4, 5, 8)
 GROUPS: Final = (1, 1, 2, 2, 3, 4, 5, 7, 8, 16)
 HEAD_SIZES: Final = (
-    8,
-    16,
-    16,
-    16,
-    24,
-    32,
-    40,
-    48,
-    64,
-    64,
-    72,
-    80,
-    96,
-    112,
-    128,
-    128,
-    192,
-    256,
-    512,
-)
+    8, 16, 16, 16, 24, 32, 40, 48, 64, 64, 72, 80, 96, 112, 128, 128, 192, 256, 512,
+)  # fmt: skip
 ODD_HEAD_SIZES: Final = (2, 4, 6, 10, 12, 18, 20, 34, 65, 100)
 PHASES: Final = ("prefill", "decode", "decode", "chunk", "chunk", "loop")
 MOST_CALLS: Final = 12
@@ -103,16 +86,14 @@ _PLAIN: Final = Call()
 class Donors:
     """What drawn calls are made of: the fields of each value of a feature, and refused calls.
 
-    ``values`` has none of the plain values. ``weights`` are those of values, as ``feature=value``;
-    others have the weight 1.
+    ``values`` has none of the plain values.
     """
 
     values: Mapping[str, Mapping[str, Sequence[FieldChanges]]]
     refused: Sequence[Case]
-    weights: Mapping[str, float]
 
     @classmethod
-    def of(cls, cases: Iterable[Case], weights: Mapping[str, float] | None = None) -> Donors:
+    def of(cls, cases: Iterable[Case]) -> Donors:
         """The donors that these cases are; a graph and a call with its own values is none."""
         values: dict[str, dict[str, list[FieldChanges]]] = {f.name: {} for f in FEATURES if f.off}
         refused, seen = [], set[str]()
@@ -135,7 +116,7 @@ class Donors:
                 changes = {each: getattr(call, each) for each in BY_NAME[name].off}
                 if changes not in (some := known.setdefault(value, [])):
                     some.append(changes)
-        return cls(values, refused, weights or {})
+        return cls(values, refused)
 
     @cached_property
     def changeable(self) -> list[str]:
@@ -147,10 +128,8 @@ class Donors:
         names = self.changeable
         fields: dict[str, Any] = {}
         for name in random.sample(names, min(len(names), random.choice(CHANGED))):
-            values = [*self.values[name]]
-            weights = [self.weights.get(f"{name}={value}", 1.0) for value in values]
-            (value,) = random.choices(values, weights)
-            fields |= random.choice(self.values[name][value])
+            value = random.choice([*self.values[name].values()])
+            fields |= random.choice(value)
         return fields
 
 
@@ -179,11 +158,11 @@ class Drawing:
         beside = random.choice(self.donors.refused) if refused else None
         case = None
         while case is None:
-            case = self._legal(random) if beside is None else self._refused(random, beside)
+            case = self._allowed(random) if beside is None else self._refused(random, beside)
         case = replace(case, id=f"{THEME}/call_{number}", name=f"call_{number}")
         return DrawnCall(number, case, beside)
 
-    def _legal(self, random: Random) -> Case | None:
+    def _allowed(self, random: Random) -> Case | None:
         """A call that is not refused by contract, or None."""
         fields = self.donors.draw(random)
         fields["dtype"] = fields.get("dtype") or _PLAIN.dtype

@@ -95,14 +95,6 @@ def test_what_is_drawn(drawn: list[DrawnCall]) -> None:
     assert all(case.contract.demands == "rejects" for case in refused)
 
 
-def test_weights_change_what_is_drawn(donors: Donors) -> None:
-    weights = {"rotary=interleaved": 0.0, "rotary=partial_interleaved": 0.0}
-    drawing = Drawing(Donors(donors.values, (), weights), 1)
-    layouts = {drawing.call(number).case.features["rotary"] for number in range(200)}
-    assert {"none", "half_split"} <= layouts
-    assert not layouts & {"interleaved", "partial_interleaved"}
-
-
 # The command
 
 

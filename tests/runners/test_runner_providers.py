@@ -163,7 +163,7 @@ def test_provider_options_are_described_and_exported(tmp_path: Path) -> None:
     subprocess.run([*export, str(tmp_path / "out"), *built_in], check=True, capture_output=True)
     program = (tmp_path / "out" / "repro.py").read_text()
     assert '  "provider_options": {"a": "b"},\n' in program
-    assert 'add_provider_for_devices(devices[:1], provider_options())' in program
+    assert "add_provider_for_devices(devices[:1], provider_options())" in program
 
 
 def test_a_plugin_gets_its_name_from_its_runner() -> None:
