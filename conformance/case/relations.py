@@ -99,6 +99,12 @@ _NO_EXTRAS = _requires(
 )
 
 
+def _has_query_tokens(call: Call) -> bool:
+    """Whether query_seqlens leaves a token to any sequence."""
+    counts = call.query_seqlens or ()
+    return any(any(each) if isinstance(each, tuple) else each for each in counts)
+
+
 #: Why a model in standard operators is not called with one buffer: it writes before it has read.
 CANNOT_SHARE: Final = "in standard operators, past and present cannot share a buffer"
 
@@ -226,6 +232,7 @@ RELATIONS: Final[dict[str, Relation]] = {
         (
             _NEW,
             _requires("query_seqlens must be given", lambda call: call.query_seqlens is not None),
+            _requires("a sequence must have query tokens", _has_query_tokens),
         ),
         usual=(_implied, _single),
     ),

@@ -163,7 +163,7 @@ def _text(one: SmallestOfCause, summary: RunSummary, effort: Effort, found: list
         for pattern in each.shared.patterns
     ]
     about = [*filter(None, [made.sentence]), *made.beside([c for c, _ in cause.members], shared)]
-    lines = [f"{head}:", f"  {made.case.title}: {fields_text(made.case)}"]
+    lines = [f"{head}:", f"  {made.case.title}: {_fields_text(made.case)}"]
     lines += [f"  {sentence}" for sentence in about]
     if effort.file is not None:
         name = f"smallest_{len(found) + 1}" if found else made.case.name
@@ -176,8 +176,7 @@ def _text(one: SmallestOfCause, summary: RunSummary, effort: Effort, found: list
     return "\n".join(f"  {line}" for line in lines)
 
 
-def fields_text(case: Case) -> str:
-    """The fields of a call that differ from their defaults, and its relation, as one text."""
+def _fields_text(case: Case) -> str:
     fields = fields_of(case).items()
     texts = (
         f"{name}: {value if isinstance(value, str) else json.dumps(value)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import shlex
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from pydantic import ValidationError
 
 from conformance.base.files import read_plain
 from conformance.base.text import printable
@@ -20,10 +20,9 @@ from conformance.base.words import plural
 from conformance.case.corpus import find
 from conformance.cli import options
 from conformance.cli.common import BadArgument, Status, write_file
-from conformance.cli.failures import fields_text
 from conformance.cli.options import TargetOptions, gathered
 from conformance.diagnosis.smallest import case_text
-from conformance.fuzz.campaign import Campaign, CampaignState, NewFault
+from conformance.fuzz.campaign import STATE, Campaign, CampaignState, NewFault
 from conformance.fuzz.drawing import Donors, Drawing
 from conformance.report.repro.reproduction import program_of
 from conformance.results.descriptions import case_record
@@ -36,7 +35,7 @@ from conformance.targets.registry import targets_for
 #: The calls of a campaign, unless their number or its seconds are given.
 CALLS: Final = 10_000
 #: The file of a campaign in its folder, and the most bytes that are read of it.
-STATE: Final = "campaign.json"
+FILE: Final = "campaign.json"
 MOST_BYTES: Final = 1 << 26
 #: A plan with these fields knows no expectation.
 _UNKNOWN: Final[Mapping[str, Any]] = {"expectations": (), "pinned": ()}
@@ -55,14 +54,14 @@ class FuzzOptions:
     pinned: Sequence[Path]
     against: bool
 
-    def settings(self, targets: Sequence[str]) -> dict[str, Any]:
-        """What must not change while a campaign goes on."""
+    def settings(self, targets: Sequence[str]) -> dict[str, str]:
+        """The options that must not change while a campaign goes on, with their values."""
         return {
-            "targets": [*targets],
-            "seed": self.seed,
-            "shard": self.shard,
-            "from": [*self.donors],
-            "against": self.against,
+            "--ep": " ".join(targets),
+            "--seed": str(self.seed),
+            "--shard": self.shard,
+            "--from": " ".join(self.donors),
+            "--against": "yes" if self.against else "no",
         }
 
 
@@ -71,7 +70,7 @@ class FuzzOptions:
 @options.JOBS
 @click.option(
     "--calls",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 10**9),
     metavar="N",
     help=f"Draw so many calls; default: {CALLS:,}, or as many as fit into --seconds.",
 )
@@ -127,13 +126,15 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
                  2 bad input      3 infrastructure failure
     """
     number, of = _shard(asked.shard)
+    if asked.seconds is not None and math.isnan(asked.seconds):
+        raise BadArgument("--seconds: nan is no number of seconds.")
     corpus, programs = find(()).loaded, targets.programs
     named = targets_for(targets.eps or ("cpu",), programs)
     settings = asked.settings([target.label for target in named])
-    state = _earlier(asked.out / STATE, settings)
+    state = _earlier(asked.out / FILE, settings)
     donors = Donors.of(find(asked.donors).named if asked.donors else corpus)
     if not donors.changeable:
-        raise BadArgument("--from: these cases have no feature beside the plain ones; name more.")
+        raise BadArgument("--from: these cases have no feature that can be drawn; name others.")
     if asked.against and len(named) != 2:
         raise BadArgument(f"--against compares two targets; this campaign has {len(named)}.")
     planned = target_plans(corpus, named, pinned=asked.pinned)
@@ -144,22 +145,28 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
             for plan in planned
         ],
         corpus,
-        range(number - 1, asked.calls or (CALLS if asked.seconds is None else 2**31), of),
+        range(number - 1, asked.calls or (CALLS if asked.seconds is None else 10**9), of),
         state,
         against=asked.against,
         jobs=targets.jobs or usual_jobs(named),
         until=math.inf if asked.seconds is None else time.monotonic() + asked.seconds,
     )
     _make_folder(asked.out)
+    if state.done:
+        click.echo(printable(f"{asked.out} has {plural(state.done, 'call')}, and goes on."))
+    before = state.done
     for now in campaign.rounds(lambda found: _tell(found, asked)):
-        write_file(asked.out / STATE, "the campaign", json.dumps(settings | now.json(), indent=1))
-        click.echo(printable(_counts(now)))
+        write_file(asked.out / FILE, "the campaign", STATE.dump_json(now, indent=1))
+        click.echo(printable(_counts(now, len(named))))
+    if state.done == before and not campaign.failures:
+        click.echo("No call was drawn: give more --calls or --seconds, or another folder: --out.")
     for line in _summary(campaign.state):
         click.echo(printable(line))
     for failure in campaign.failures:
         click.echo(printable(failure))
-    for reason, case in campaign.unjudged.items():
-        click.echo(printable(f"Not judged: {reason} ({fields_text(case)})"))
+    for what, told in (("Not judged", campaign.unjudged), ("Not seen again", campaign.unstable)):
+        for reason, first in told.items():
+            click.echo(printable(f"{what}: {reason} (call {first} of --seed {asked.seed})"))
     if campaign.failures or campaign.unjudged:
         return Status.INFRASTRUCTURE
     new = any(not fault.known for fault in campaign.state.faults)
@@ -167,27 +174,32 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
 
 
 def _shard(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise BadArgument(f"--shard: '{text}' is not a shard: it takes NUMBER/OF, such as 3/8.")
     return int(match[1]), int(match[2])
 
 
-def _earlier(file: Path, settings: dict[str, Any]) -> CampaignState:
+def _earlier(file: Path, settings: dict[str, str]) -> CampaignState:
     """The state of the campaign in the folder; a new one if there is none. Raises `BadArgument`."""
+    mend = "; delete it, or name another folder: --out."
     try:
-        data = json.loads(read_plain(file, MOST_BYTES))
-        if different := [name for name, value in settings.items() if data[name] != value]:
-            raise BadArgument(
-                f"{file} is of a campaign with another {different[0]}; name another folder: --out."
-            )
-        return CampaignState.of(data)
+        state = STATE.validate_json(read_plain(file, MOST_BYTES), strict=True)
     except FileNotFoundError:
-        return CampaignState()
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        if isinstance(error, BadArgument):
-            raise
-        raise BadArgument(f"{file} cannot be read as a campaign: {cause_of(error)}.") from None
+        return CampaignState(settings)
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"])) or "it"
+        raise BadArgument(f"{file} is no campaign: {place} is wrong{mend}") from None
+    except OSError as error:
+        raise BadArgument(f"{file} cannot be read: {cause_of(error)}{mend}") from None
+    for option, value in settings.items():
+        if state.settings.get(option) != value:
+            was = state.settings.get(option)
+            raise BadArgument(
+                f"{file} is of a campaign with {option} {was!r}, not {value!r}; name another"
+                " folder: --out."
+            )
+    return state
 
 
 def _make_folder(folder: Path) -> None:
@@ -197,10 +209,11 @@ def _make_folder(folder: Path) -> None:
         raise ResultsError(f"Cannot write to {folder}: {cause_of(error)}.") from None
 
 
-def _counts(state: CampaignState) -> str:
+def _counts(state: CampaignState, targets: int) -> str:
     texts = (f"{n:,} {verdict_word(verdict)}" for verdict, n in sorted(state.verdicts.items()))
     new = sum(not fault.known for fault in state.faults)
-    return f"{state.done:,} calls: {', '.join(texts)}; {plural(new, 'new fault')}"
+    on = f" on {targets} targets" if targets > 1 else ""
+    return f"{state.done:,} calls{on}: {', '.join(texts)}; {plural(new, 'new fault')}"
 
 
 def _tell(found: NewFault, asked: FuzzOptions) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from pydantic import TypeAdapter
 
 from conformance.case.case import Case
-from conformance.diagnosis.as_if import distance
+from conformance.diagnosis.as_if import MatchingFault, distance
 from conformance.diagnosis.explanation import Explanation, with_faults
 from conformance.diagnosis.shared import shared
 from conformance.diagnosis.smallest import Smallest, smallest
@@ -21,6 +23,7 @@ from conformance.expectations.match import Expectation
 from conformance.fuzz.drawing import Drawing, DrawnCall
 from conformance.fuzz.naming import NamedFault, needs_of, signature_of
 from conformance.harness.runner import RunnerFailed
+from conformance.operator.call import Length
 from conformance.results.causes import kind_of
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.results.verdicts import severity
@@ -29,9 +32,12 @@ from conformance.run.target import DescribedTarget, Plan
 from conformance.run.worker import run_all
 
 #: The calls of a round.
-ROUND: Final = 1000
-#: The most runs that make a failing call smaller, and the seconds that look for a known fault.
+ROUND: Final = 500
+#: The most runs that make a failing call smaller, the most seconds, and those after the campaign's.
 MOST_RUNS: Final = 300
+SMALLER_SECONDS: Final = 60.0
+LATE_SECONDS: Final = 5.0
+#: The seconds that look for a known fault with the same values.
 SECONDS: Final = 8.0
 #: The passing calls among which a known fault is looked for.
 PASSING: Final = 200
@@ -52,27 +58,20 @@ class NewFault:
 
 @dataclass
 class CampaignState:
-    """How far a campaign has come: the calls done, their verdicts and features, and the faults."""
+    """How far a campaign has come: the calls done, their verdicts and features, and the faults.
 
-    done: int = 0
-    verdicts: Counter[str] = field(default_factory=Counter)
-    features: Counter[str] = field(default_factory=Counter)
+    ``settings`` must stay the same while it goes on.
+    """
+
+    settings: dict[str, str]
+    done: Length = 0
+    verdicts: dict[str, Length] = field(default_factory=dict)
+    features: dict[str, Length] = field(default_factory=dict)
     faults: list[NamedFault] = field(default_factory=list)
 
-    def json(self) -> dict[str, Any]:
-        """The state as a file of the campaign has it."""
-        faults = [asdict(fault) for fault in self.faults]
-        counts = {"verdicts": {**self.verdicts}, "features": {**self.features}}
-        return {"done": self.done, **counts, "faults": faults}
 
-    @classmethod
-    def of(cls, data: dict[str, Any]) -> CampaignState:
-        """The state that `json` has written. Raises `TypeError` or `KeyError` for other data."""
-        faults = [
-            NamedFault(**{**each, "signature": (*each["signature"],)}) for each in data["faults"]
-        ]
-        verdicts, features = Counter(data["verdicts"]), Counter(data["features"])
-        return cls(int(data["done"]), verdicts, features, faults)
+#: Reads and writes the file of a campaign.
+STATE: Final = TypeAdapter(CampaignState)
 
 
 class Campaign:
@@ -104,10 +103,11 @@ class Campaign:
         self._jobs = jobs
         self._until = until
         self.failures: list[str] = []
-        #: What could not be judged: the reason, and the first call.
-        self.unjudged: dict[str, Case] = {}
+        #: What could not be judged, or did not fail again: the reason, and the first call's number.
+        self.unjudged: dict[str, int] = {}
+        self.unstable: dict[str, int] = {}
         self._ready: list[DescribedTarget | None] = [None for _ in plans]
-        self._passing: list[Case] = []
+        self._passing: list[list[Case]] = [[] for _ in plans]
         self._known: dict[tuple[str, str], NamedFault | None] = {}
         self._covered: dict[tuple[int, Path, int], tuple[Case, ...]] = {}
 
@@ -119,9 +119,7 @@ class Campaign:
         while self.state.done < len(self._numbers) and time.monotonic() < self._until:
             numbers = self._numbers[self.state.done : self.state.done + ROUND]
             drawn = {one.case.id: one for one in map(self._drawing.call, numbers)}
-            results = self._run([each.case for each in drawn.values()])
-            if self.failures:
-                return
+            results = self._run(drawn)
             unexpected = (one for one in results if one[2].unexpected)
             failing = _differing(results) if self._against else unexpected
             order = {id: place for place, id in enumerate(drawn)}
@@ -129,33 +127,43 @@ class Campaign:
                 new = self._named(at, drawn[case.id], record)
                 if new is not None:
                     found(new)
+            if self.failures:
+                return
             self.state.done += len(numbers)
             yield self.state
 
-    def _run(self, cases: Sequence[Case]) -> list[tuple[int, Case, ResultRecord]]:
-        """Run the cases on all targets; the results, each with its target's number."""
-        verdicts, features = self.state.verdicts, self.state.features
+    def _run(self, drawn: Mapping[str, DrawnCall]) -> list[tuple[int, Case, ResultRecord]]:
+        """Run the calls on all targets; the results, each with its target's number."""
+        cases = tuple(each.case for each in drawn.values())
+        verdicts, features = Counter(self.state.verdicts), Counter(self.state.features)
         for case in cases:
             features.update(f"{name}={value}" for name, value in case.features.items() if value)
-        runs = [
-            PlanRun(replace(plan, cases=tuple(cases)), ready=ready)
-            for plan, ready in zip(self._plans, self._ready, strict=True)
-        ]
+        runs: list[PlanRun] = []
+        for plan, ready in zip(self._plans, self._ready, strict=True):
+            runs.append(PlanRun(replace(plan, cases=cases), runs[:], ready))
+        for run in runs:
+            if run.ready.unavailable is not None:
+                fix = f"; fix: {run.ready.fix}" if run.ready.fix else ""
+                self.failures.append(f"{run.ready.name}: {run.ready.unavailable}{fix}")
+        if self.failures:
+            return []
         found = []
         for run, of, record in run_all(runs, self._jobs):
             if of is None or isinstance(record, RunnerFailed):
                 self.failures.append(str(record))
             elif isinstance(record, InfrastructureRecord):
                 verdicts["not judged"] += 1
-                self.unjudged.setdefault(record.message, of)
+                self.unjudged.setdefault(record.message, drawn[of.id].number)
             elif isinstance(record, ResultRecord):
                 verdicts[record.verdict] += 1
-                found.append((runs.index(run), of, record))
-                if record.verdict == "pass" and len(self._passing) < PASSING:
-                    self._passing.append(of)
+                at = runs.index(run)
+                found.append((at, of, record))
+                if record.verdict == "pass" and len(self._passing[at]) < PASSING:
+                    self._passing[at].append(of)
             else:
-                verdicts["unstable"] += 1
+                self.unstable.setdefault(record.message, drawn[of.id].number)
         self._ready = [run.ready for run in runs]
+        self.state.verdicts, self.state.features = dict(verdicts), dict(features)
         return found
 
     # What a failing call shows
@@ -175,9 +183,9 @@ class Campaign:
                 stack.enter_context(PlanRun(self._plans[n], ready=self._ready[n]))
                 for n in ([at, 1 - at] if self._against else [at])
             )
-            small = _smallest(run, drawn, signature, *others)
+            small = _smallest(run, drawn, signature, self._late(), *others)
             if small is None:
-                self.state.verdicts["unstable"] += 1
+                self.unstable.setdefault(record.reason, drawn.number)
                 return None
             made, result = small
             needs = {} if record.verdict == "unsupported" else needs_of(made)
@@ -190,8 +198,14 @@ class Campaign:
             fault.known = self._known_line(at, run, drawn, made.case, signature)
             if fault.known:
                 return None
-            like = self._like(run, drawn.case, made.case, result) if signature[0] == "wrong" else ()
-        sentences = tuple(filter(None, (made.sentence, *like)))
+            alike = self._alike(at, run, drawn.case, made.case, result)
+            fault.like = tuple(name for one in alike for name in one.names)
+            for other in of_target:
+                if fault.like and other.like == fault.like and other.signature[0] == signature[0]:
+                    other.calls += 1
+                    faults.remove(fault)
+                    return None
+        sentences = (*filter(None, [made.sentence]), *(one.sentence for one in alike))
         return NewFault(fault, ready, made.case, result, sentences)
 
     def _known_line(
@@ -227,20 +241,28 @@ class Campaign:
             if record is not None and record.verdict in line.known.verdicts:
                 signature = signature_of(case, record, None)
                 refused = record.verdict == "unsupported"
-                small = None if refused else _smallest(run, DrawnCall(0, case), signature)
+                small = (
+                    None if refused else _smallest(run, DrawnCall(0, case), signature, self._late())
+                )
                 fault = NamedFault(
                     run.ready.name, signature, needs_of(small[0]) if small else {}, 0
                 )
             self._known[key] = fault
         return self._known[key]
 
-    def _like(self, run: PlanRun, drawn: Case, case: Case, result: ResultRecord) -> tuple[str, ...]:
-        """Sentences about known faults that return the values of a failing call."""
-        kind = kind_of(result, known=True) or ""
-        what = shared([drawn, case], self._passing)
-        one = Explanation(result.target, kind, what, ((drawn, case),), tuple(self._passing))
-        one = with_faults(one, run, time.monotonic() + SECONDS, [case])
-        return tuple(each.sentence for each in one.as_if)
+    def _alike(
+        self, at: int, run: PlanRun, drawn: Case, case: Case, result: ResultRecord
+    ) -> tuple[MatchingFault, ...]:
+        """The known faults that return the values of a wrong result."""
+        kind, passing = kind_of(result, known=True) or "", self._passing[at]
+        what = shared([drawn, case], passing)
+        one = Explanation(result.target, kind, what, ((drawn, case),), tuple(passing))
+        return with_faults(one, run, time.monotonic() + SECONDS, [case]).as_if
+
+    def _late(self) -> float:
+        """The time until which a call may be made smaller."""
+        now = time.monotonic()
+        return now + (LATE_SECONDS if now >= self._until else SMALLER_SECONDS)
 
 
 def _differing(
@@ -257,11 +279,11 @@ def _differing(
 
 
 def _smallest(
-    run: PlanRun, drawn: DrawnCall, signature: tuple[str, ...], *others: PlanRun
+    run: PlanRun, drawn: DrawnCall, signature: tuple[str, ...], until: float, *others: PlanRun
 ) -> tuple[Smallest, ResultRecord] | None:
     """The smallest call that fails like a drawn one, with its result; None if it does not recur.
 
-    ``others`` have another verdict on it.
+    ``others`` have another verdict on it, and ``until`` is a time of `time.monotonic`.
     """
     last: dict[str, ResultRecord] = {}
 
@@ -275,7 +297,8 @@ def _smallest(
 
     if not still_fails(drawn.case):
         return None
-    made = smallest(drawn.case, still_fails, MOST_RUNS, provider=run.ready.execution_provider)
+    provider = run.ready.execution_provider
+    made = smallest(drawn.case, still_fails, MOST_RUNS, provider=provider, until=until)
     return made, last[made.case.id]
 
 

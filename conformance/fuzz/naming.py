@@ -18,6 +18,7 @@ from conformance.diagnosis.smallest import Smallest
 from conformance.operator.features import BY_NAME
 from conformance.results.causes import quoted, symptom
 from conformance.results.records import ResultRecord
+from conformance.results.wrong_outputs import only_presents
 
 #: Features that say more about the sizes that were drawn than about a fault.
 _SIZES: Final = frozenset({"phase", "head_size"})
@@ -29,7 +30,8 @@ class NamedFault:
 
     ``signature`` is what all its results share. ``needs`` has the features, with their values,
     without which the smallest call does not fail. ``number`` is that of the first call that showed
-    it, ``known`` the place of an expectation with the same fault; empty if it is new.
+    it, ``known`` the place of an expectation with the same fault; empty if it is new. ``like`` are
+    the names of known faults that return the same values.
     """
 
     target: str
@@ -38,6 +40,7 @@ class NamedFault:
     number: int
     calls: int = 1
     known: str = ""
+    like: tuple[str, ...] = ()
 
     def explains(self, case: Case, signature: tuple[str, ...]) -> bool:
         """Whether a call of the target that fails with this signature shows this fault."""
@@ -48,14 +51,16 @@ class NamedFault:
     def name(self) -> str:
         """Its name in files, the same on every machine: target, verdict, and what it needs."""
         needs = [f"{name}_{value}" for name, value in sorted(self.needs.items())]
-        key = "\n".join((*self.signature, *needs))
+        key = "\n".join((self.target, *self.signature, *needs))
         words = "_".join((self.target.partition("@")[0], self.signature[0], *needs))
         digest = hashlib.sha256(key.encode()).hexdigest()[:6]
         return f"{re.sub(r'[^a-z0-9]+', '_', words.lower())[:60]}_{digest}"
 
 
 def signature_of(case: Case, result: ResultRecord, beside: Case | None) -> tuple[str, ...]:
-    """What results of one fault share: the verdict, the outputs and the symptom.
+    """What results of one fault share: the verdict, and the kinds of faults or the symptom.
+
+    Which outputs are wrong depends on those that are connected; only presents alone are told apart.
 
     ``beside``: the illegal case that the call is made of.
     """
@@ -63,7 +68,8 @@ def signature_of(case: Case, result: ResultRecord, beside: Case | None) -> tuple
         return result.verdict, f"beside {beside.theme}/{beside.name}"
     if result.faults:
         kinds = {fault.kind for fault in result.faults}
-        return result.verdict, ", ".join(result.wrong_outputs), ", ".join(sorted(kinds))
+        where = "only in presents" if only_presents(result) else ""
+        return result.verdict, where, ", ".join(sorted(kinds))
     return result.verdict, quoted(symptom(result.model_copy(update={"expectation": None})))
 
 

@@ -77,7 +77,7 @@ from conformance.harness.runner import (
     Runner,
     RunnerFailed,
 )
-from conformance.harness.tries import last_words, needs_another_try, settled
+from conformance.harness.tries import failure_sentence, last_words, needs_another_try, settled
 
 
 class Session:
@@ -145,6 +145,8 @@ class Session:
                 last = None
         outcome = last if first is None else settled(first, last)
         assert outcome is not None
+        if isinstance(outcome, Crashed) and not outcome.message:
+            outcome = replace(outcome, message=failure_sentence(outcome))
         if not isinstance(outcome, InfrastructureFailure):
             self._failures = 0
             return outcome

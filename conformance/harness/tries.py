@@ -52,11 +52,11 @@ def settled(first: Outcome, alone: Outcome | None) -> Outcome:
     if isinstance(alone, Crashed):
         if isinstance(first, Crashed) and not (first.damaged or alone.damaged):
             return _crashed_again(first, alone)
-        return replace(alone, message=f"{_failure(alone)} {FAILED_TWICE}")
+        return replace(alone, message=f"{failure_sentence(alone)} {FAILED_TWICE}")
     if isinstance(alone, Rejected) and first.damaged and alone.damaged:
         # The rejection is the case's, although the process may be damaged.
         return replace(alone, stderr=f"{FAILED_TWICE}\n{alone.stderr}", repeated=True)
-    what = _failure(first)
+    what = failure_sentence(first)
     note = f"[{what} This is the outcome of a second try, alone in a fresh process.]"
     unrepeated = UnconfirmedFailure(message=what, before=first.before)
     return replace(alone, stderr=f"{note}\n{alone.stderr}", unrepeated=unrepeated)
@@ -67,7 +67,7 @@ def _unknown(first: Crashed | Rejected, alone: InfrastructureFailure | None) -> 
     why = "it could not be started again." if alone is None else alone.message
     why = f"Whether it does so alone is not known: {why.removesuffix('.')}."
     return InfrastructureFailure(
-        message=f"{_failure(first)} {why}",
+        message=f"{failure_sentence(first)} {why}",
         fix=alone.fix if alone else None,
         stderr=first.stderr,
         total_ms=first.total_ms,
@@ -82,7 +82,7 @@ def _crashed_again(first: Crashed, alone: Crashed) -> Outcome:
     return replace(first, message=message, before=None)
 
 
-def _failure(outcome: Crashed | Rejected) -> str:
+def failure_sentence(outcome: Crashed | Rejected) -> str:
     """The failure in a full sentence."""
     if isinstance(outcome, Rejected):
         said = one_line(outcome.message, 300)

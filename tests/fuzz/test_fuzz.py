@@ -128,6 +128,40 @@ def test_a_fault_is_told_once_and_small(tmp_path: Path, gqa: Gqa) -> None:
 
 
 @pytest.mark.push
+def test_a_crash_of_a_legal_call_is_told(tmp_path: Path, gqa: Gqa) -> None:
+    target = kernel(tmp_path, "crashes_where_borrowed_presents_are_omitted")
+    themes = ("--from", "shared_kv", "--from", "omitted_present")
+    done = gqa("fuzz", "--ep", target, *themes, "--calls", "60", "--jobs", "1")
+    assert done.status == 1
+    assert "crash on mutant@1.0: " in done.out
+    assert "The runner died of SIGSEGV." in done.out
+    assert "Not seen again" not in done.out
+
+
+@pytest.mark.push
+def test_what_was_found_before_a_runner_failed_is_told(tmp_path: Path, gqa: Gqa) -> None:
+    """The runner starts three times only, each time for 40 requests."""
+    runner = kernel(tmp_path, "window_one_longer").removeprefix("exec:")
+    starts, program = tmp_path / "starts", tmp_path / "late"
+    starts.write_text("")
+    limit = f'[ "$(wc -l <"{starts}")" -lt 3 ] || exit 7; echo >>"{starts}"'
+    program.write_text(f'#!/bin/sh\n{limit}\nsed -u 40q | "{runner}"\n')
+    program.chmod(0o755)
+    command = ("fuzz", "--ep", f"exec:{program}", "--from", "window", "--jobs", "1")
+    done = gqa(*command, "--calls", "60")
+    assert "Not seen again: It ran, but output is" in done.out  # as nothing starts any more
+    assert done.status == 3
+    assert "status 7" in done.out
+
+
+def test_a_target_that_is_not_there_is_no_success(gqa: Gqa) -> None:
+    done = gqa("fuzz", "--ep", "ort-plugin:no_such_plugin", "--from", "smoke", "--calls", "5")
+    assert done.status == 3
+    assert "no_such_plugin" in done.both
+    assert len(done.both.splitlines()) == 1
+
+
+@pytest.mark.push
 def test_two_builds_are_compared(tmp_path: Path, gqa: Gqa) -> None:
     both = [kernel(tmp_path, "window_one_longer"), kernel(tmp_path)]
     command = ("fuzz", "--from", "window", "--calls", "60", "--jobs", "1", "--against")
@@ -135,6 +169,7 @@ def test_two_builds_are_compared(tmp_path: Path, gqa: Gqa) -> None:
     assert done.status == 1
     assert done.out.count("wrong on mutant@1.0: ") == 1
     assert f"--ep {both[0]}" in done.out  # the worse one
+    assert "As if a local window sees one token more" in done.out
     copy = shutil.copy(tmp_path / "correct", tmp_path / "copy")
     again = gqa(*command, "--ep", both[1], "--ep", f"exec:{copy}", "--out", "same")
     assert again.status == 0
@@ -165,20 +200,25 @@ def test_shards_draw_different_calls(tmp_path: Path, gqa: Gqa) -> None:
     ("options", "sentence"),
     [
         (("--shard", "3/2"), "--shard: '3/2' is not a shard: it takes NUMBER/OF, such as 3/8."),
+        (("--seconds", "nan"), "--seconds: nan is no number of seconds."),
         (("--from", "smoke/prompt[dtype=float32,sequence_length=5]"), "have no feature"),
-        (("--seed", "2"), "is of a campaign with another seed; name another folder: --out."),
-        (("--out", "broken"), "cannot be read as a campaign"),
+        (("--seed", "2"), "with --seed '0', not '2'; name another folder: --out."),
+        (("--out", "broken"), "is no campaign: it is wrong; delete it, or name another folder"),
+        (("--out", "negative"), "is no campaign: done is wrong; delete it, or name another folder"),
     ],
 )
 def test_bad_input(tmp_path: Path, gqa: Gqa, options: tuple[str, ...], sentence: str) -> None:
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "campaign.json").write_text("[]")
-    (tmp_path / "fuzz").mkdir()
     target = kernel(tmp_path)
-    settings = {"targets": [target], "seed": 0, "shard": "1/1", "from": [], "against": False}
+    settings = {"--ep": target, "--seed": "0", "--shard": "1/1", "--from": "", "--against": "no"}
+    for folder, content in (
+        ("broken", "["),
+        ("negative", json.dumps({"settings": settings, "done": -1})),
+        ("fuzz", json.dumps({"settings": settings})),
+    ):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "campaign.json").write_text(content)
     if "--from" in options:
         options = (*options, "--out", "other")
-    (tmp_path / "fuzz" / "campaign.json").write_text(json.dumps(settings))
     done = gqa("fuzz", "--ep", target, *options)
     assert done.status == 2
     assert sentence in done.err
