@@ -128,15 +128,15 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
     number, of = _shard(asked.shard)
     if asked.seconds is not None and math.isnan(asked.seconds):
         raise BadArgument("--seconds: nan is no number of seconds.")
-    corpus, programs = find(()).loaded, targets.programs
-    named = targets_for(targets.eps or ("cpu",), programs)
-    settings = asked.settings([target.label for target in named])
-    state = _earlier(asked.out / FILE, settings)
-    donors = Donors.of(find(asked.donors).named if asked.donors else corpus)
-    if not donors.changeable:
-        raise BadArgument("--from: these cases have no feature that can be drawn; name others.")
+    named = targets_for(targets.eps or ("cpu",), targets.programs)
     if asked.against and len(named) != 2:
         raise BadArgument(f"--against compares two targets; this campaign has {len(named)}.")
+    state = _earlier(asked.out / FILE, asked.settings([target.label for target in named]))
+    meant = find(asked.donors)
+    donors = Donors.of(meant.named)
+    if not donors.changeable:
+        raise BadArgument("--from: these cases have no feature that can be drawn; name others.")
+    corpus = meant.loaded if meant.whole else find(()).loaded
     planned = target_plans(corpus, named, pinned=asked.pinned)
     campaign = Campaign(
         Drawing(donors, asked.seed),
