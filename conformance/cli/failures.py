@@ -11,7 +11,6 @@ import math
 import shlex
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,6 @@ from conformance.case.node_steps import input_elements
 from conformance.cli.common import write_file
 from conformance.cli.terminal import RunSummary
 from conformance.diagnosis.smallest import CaseEntry, Smallest, case_text, fields_of, smallest
-from conformance.harness.runner import RunnerFailed
 from conformance.results.causes import Cause, causes, fault_of, kind_of
 from conformance.results.records import ResultRecord
 from conformance.results.results_error import ResultsError
@@ -131,12 +129,11 @@ def _smallest_of(
     with PlanRun(Plan(ready.target, (), ()), ready=ready) as run:
 
         def still_fails(candidate: Case) -> bool:
-            with suppress(RunnerFailed):
-                record = run.once(candidate).record
-                if isinstance(record, ResultRecord):
-                    summary.beside.append((candidate, record))
-                    return fault_of(record) == fault and record.unexpected >= is_red_here
-            return False
+            record = run.tried(candidate)
+            if record is None:
+                return False
+            summary.beside.append((candidate, record))
+            return fault_of(record) == fault and record.unexpected >= is_red_here
 
         made = smallest(case, still_fails, effort.most_runs, provider=provider, until=until)
         run.rest()
@@ -250,8 +247,5 @@ def _explained(
 
 def _kind(run: PlanRun, case: Case) -> str | None:
     """The kind of the result of a call on a target; None if it has none."""
-    with suppress(RunnerFailed):
-        if run.ready.cannot_take(case) is None:
-            record = run.once(case).record
-            return kind_of(record, True) if isinstance(record, ResultRecord) else None
-    return None
+    record = run.tried(case) if run.ready.cannot_take(case) is None else None
+    return kind_of(record, True) if record is not None else None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 from pydantic import ValidationError
@@ -22,13 +21,14 @@ from conformance.cli import options
 from conformance.cli.common import BadArgument, Status, write_file
 from conformance.cli.options import TargetOptions, gathered
 from conformance.diagnosis.smallest import case_text
-from conformance.fuzz.campaign import STATE, Campaign, CampaignState, NewFault
+from conformance.fuzz.campaign import STATE, Campaign, CampaignState
 from conformance.fuzz.drawing import Donors, Drawing
+from conformance.fuzz.target_faults import NewFault
 from conformance.report.repro.reproduction import program_of
 from conformance.results.descriptions import case_record
 from conformance.results.results_error import ResultsError, cause_of
 from conformance.results.verdicts import verdict_word
-from conformance.run.target import target_plans
+from conformance.run.target import Plan, target_plans
 from conformance.run.worker import usual_jobs
 from conformance.targets.registry import targets_for
 
@@ -37,8 +37,6 @@ CALLS: Final = 10_000
 #: The file of a campaign in its folder, and the most bytes that are read of it.
 FILE: Final = "campaign.json"
 MOST_BYTES: Final = 1 << 26
-#: A plan with these fields knows no expectation.
-_UNKNOWN: Final[Mapping[str, Any]] = {"expectations": (), "pinned": ()}
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
     Exit status: 0 no new fault   1 a new fault
                  2 bad input      3 infrastructure failure
     """
-    number, of = _shard(asked.shard)
+    shard = options.shard_of(asked.shard)
     if asked.seconds is not None and math.isnan(asked.seconds):
         raise BadArgument("--seconds: nan is no number of seconds.")
     named = targets_for(targets.eps or ("cpu",), targets.programs)
@@ -137,15 +135,15 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
     if not donors.changeable:
         raise BadArgument("--from: these cases have no feature that can be drawn; name others.")
     corpus = meant.loaded if meant.whole else find(()).loaded
-    planned = target_plans(corpus, named, pinned=asked.pinned)
+    plans = [Plan(target, (), ()) for target in named]
+    if not asked.against:
+        plans = target_plans(corpus, named, pinned=asked.pinned)
+    most = asked.calls or (CALLS if asked.seconds is None else 10**9)
     campaign = Campaign(
         Drawing(donors, asked.seed),
-        [
-            replace(plan, cases=(), measured=False, **(_UNKNOWN if asked.against else {}))
-            for plan in planned
-        ],
+        [replace(plan, cases=(), measured=False) for plan in plans],
         corpus,
-        range(number - 1, asked.calls or (CALLS if asked.seconds is None else 10**9), of),
+        range(shard.number - 1, most, shard.of),
         state,
         against=asked.against,
         jobs=targets.jobs or usual_jobs(named),
@@ -171,13 +169,6 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
         return Status.INFRASTRUCTURE
     new = any(not fault.known for fault in campaign.state.faults)
     return Status.UNEXPECTED if new else Status.AS_EXPECTED
-
-
-def _shard(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
-    if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise BadArgument(f"--shard: '{text}' is not a shard: it takes NUMBER/OF, such as 3/8.")
-    return int(match[1]), int(match[2])
 
 
 def _earlier(file: Path, settings: dict[str, str]) -> CampaignState:

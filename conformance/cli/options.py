@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from conformance.cli.common import BadArgument, check_writable
+from conformance.run.shard import Shard
 from conformance.targets.catalogue import OptionValues, run_options, target_names
 
 PATHS = click.argument("paths", nargs=-1, metavar="[PATH]...")
@@ -124,3 +125,11 @@ def gathered(**kinds: type) -> Callable[[Callable[..., int]], Callable[..., int]
         return wrapped
 
     return decorate
+
+
+def shard_of(text: str) -> Shard:
+    """The value of ``--shard``. Raises `BadArgument`."""
+    shard = Shard.named(text)
+    if shard is None:
+        raise BadArgument(f"--shard: '{text}' is not a shard: it takes NUMBER/OF, such as 3/8.")
+    return shard

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -227,10 +226,7 @@ def _shard(asked: RunOptions) -> Shard | None:
         return None
     if asked.last_failed:
         raise BadArgument("--shard and --lf: what failed last is known to one machine only.")
-    match = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
-    if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise BadArgument(f"--shard: '{text}' is not a shard: it takes NUMBER/OF, such as 3/8.")
-    return Shard(int(match[1]), int(match[2]))
+    return options.shard_of(text)
 
 
 def _resumed(asked: RunOptions, outputs: OutputOptions) -> tuple[OutputOptions, Earlier | None]:

@@ -23,6 +23,7 @@ from conformance.diagnosis.shared import effort
 from conformance.operator.call import Call, ElementOverride, InputField, InputOverride, Values
 from conformance.operator.features import BY_NAME, FEATURES
 from conformance.operator.part import FieldChanges
+from conformance.operator.parts.key_value import BORROWS
 from conformance.operator.rules import why_excluded
 
 #: The theme of drawn calls, and the file that they would be in.
@@ -169,9 +170,7 @@ class Drawing:
         _draw_sizes(random, fields)
         _draw_lengths(random, fields)
         case = _legal(_form(Call(**fields)))
-        if case is None or effort(case) > 2 ** random.uniform(*POWERS):
-            return None
-        if _is_open(case):
+        if case is None or effort(case) > 2 ** random.uniform(*POWERS) or _is_open(case):
             return None
         if why_excluded(case.features) or case.contract.demands == "rejects":
             return None
@@ -265,7 +264,7 @@ def _draw_lengths(random: Random, fields: dict[str, Any]) -> None:
     """Draw the tokens of the call or of each call of a loop, and all lengths that follow."""
     wanted = {name for name in _LENGTHS if fields.get(name) is not None}
     fields |= dict.fromkeys(wanted - {"rotary_dim"})
-    borrows = fields.get("key_value") in ("zero_length", "omitted")
+    borrows = fields.get("key_value") in BORROWS
     phase = random.choice(PHASES)
     calls: tuple[int, ...] = (1,) if phase == "decode" else (_tokens(random),)
     past = 0 if phase == "prefill" and not borrows else _tokens(random)
@@ -276,10 +275,8 @@ def _draw_lengths(random: Random, fields: dict[str, Any]) -> None:
         fields["loop"] = calls
     else:
         fields["sequence_length"] = calls[0]
-    fields["past_sequence_length"] = past
-    if borrows:
-        fields["past_sequence_length"] = past = max(past, *calls)
-    totals, queries = _draw_sequences(random, fields, calls, wanted)
+    fields["past_sequence_length"] = past = max(past, *calls) if borrows else past
+    totals, queries = _draw_sequences(random, fields, calls, wanted, borrows)
     most = max(itertools.chain(*totals, (past,)))
     if queries is not None:  # a whole chunk fits, with its padding
         most += max(calls)
@@ -299,11 +296,10 @@ def _draw_lengths(random: Random, fields: dict[str, Any]) -> None:
 
 
 def _draw_sequences(
-    random: Random, fields: dict[str, Any], calls: Sequence[int], wanted: set[str]
+    random: Random, fields: dict[str, Any], calls: Sequence[int], wanted: set[str], borrows: bool
 ) -> tuple[list[tuple[int, ...]], tuple[tuple[int, ...], ...] | None]:
     """Draw the tokens of each sequence after each call, and its query tokens if they are given."""
     batch, past = fields["batch_size"], fields["past_sequence_length"]
-    borrows = fields.get("key_value") in ("zero_length", "omitted")
     ragged = "total_sequence_lengths" in wanted
     back = len(calls) > 1 and not borrows and random.random() < TAKEN_BACK
     least = max(calls) if borrows else min(past, 1)

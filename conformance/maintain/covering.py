@@ -43,6 +43,7 @@ from conformance.maintain.coverage import (
     values_of,
 )
 from conformance.operator.call import checked_call
+from conformance.operator.parts.key_value import BORROWS
 from conformance.operator.rules import RULES
 from conformance.operator.sources import CPU, CUDA, WEBGPU
 
@@ -310,7 +311,7 @@ Relative = tuple[Literal["total", "queries"], int]
 def _lengths(entry: WrittenFields) -> dict[str, int]:
     """The tokens of the longest sequence after the last call, and those of query."""
     calls = entry.get("loop") or [entry.get("sequence_length", 1)]
-    new = 0 if entry.get("key_value") in ("zero_length", "omitted") else sum(calls)
+    new = 0 if entry.get("key_value") in BORROWS else sum(calls)
     return {"total": entry.get("past_sequence_length", 0) + new, "queries": calls[-1]}
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from conformance.operator.part import Condition, Ground, established, has, quoted
 from conformance.operator.parts.attention_bias import ATTENTION_BIAS
 from conformance.operator.parts.cache import CACHE
-from conformance.operator.parts.key_value import KEY_VALUE
+from conformance.operator.parts.key_value import BORROWS, KEY_VALUE
 from conformance.operator.parts.lengths import BATCH, LENGTHS, PHASE
 from conformance.operator.parts.mask import CAUSAL, WINDOW
 from conformance.operator.parts.output_qk import OUTPUT_QK
@@ -48,7 +48,7 @@ class Rule:
         return has(row, self.values)
 
 
-_BORROWED: Final = KEY_VALUE.of("zero_length", "omitted")
+_BORROWED: Final = KEY_VALUE.of(*BORROWS)
 _OWN: Final = KEY_VALUE.of("new", "packed", "zero_valued")
 _NOT_BOTH: Final = PRESENTS.of("none", "one")
 

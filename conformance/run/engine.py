@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Self
@@ -17,7 +18,7 @@ from conformance.harness.outcomes import Outcome
 from conformance.harness.protocol import UnavailableAnswer
 from conformance.harness.runner import RunnerFailed
 from conformance.harness.session import Session
-from conformance.results.records import InfrastructureRecord
+from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.run.assessment import Assessed, Assessment, prepared_case
 from conformance.run.recording import skipped_record
 from conformance.run.retries import Instability
@@ -131,6 +132,13 @@ class PlanRun:
         Raises :class:`RunnerFailed` if the runner has to be given up.
         """
         return self._assessed(case, partial(self._session.run, retried=False))
+
+    def tried(self, case: Case) -> ResultRecord | None:
+        """The result of a case that is tried once; None if it has none, as its runner failed."""
+        with suppress(RunnerFailed):
+            record = self.once(case).record
+            return record if isinstance(record, ResultRecord) else None
+        return None
 
     def _alone(self, case: Case) -> Assessed | None:
         """The assessment of a case alone in a new process; None if none starts."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 from conformance.case.case import Case
 from conformance.results.records import ShardRecord
@@ -19,6 +21,14 @@ class Shard:
 
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
+
+    @classmethod
+    def named(cls, text: str) -> Self | None:
+        """The shard that ``text`` names, such as ``3/8``; None if it names none."""
+        match = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
+            return None
+        return cls(int(match[1]), int(match[2]))
 
 
 def part_of(plans: Sequence[Plan], shard: Shard) -> list[Plan]:

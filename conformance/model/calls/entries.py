@@ -18,6 +18,7 @@ from conformance.model.calls.groups import Group
 from conformance.model.calls.stages import NodeCall
 from conformance.operator.call import CALL_FIELDS, InputOverride, checked_call
 from conformance.operator.features import features_of
+from conformance.operator.parts.key_value import BORROWS
 from conformance.operator.rules import why_excluded
 from conformance.operator.sources import DOCUMENTATION, OMITTED_PRESENTS
 
@@ -145,7 +146,7 @@ def _title(group: Group, titles: dict[str, int]) -> str:
 def _contract(fields: Mapping[str, Any], known: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The contract of a call, or no fields if it follows from the call's features."""
     call = checked_call({k: v for k, v in fields.items() if k in CALL_FIELDS})
-    joined = call.past_sequence_length and call.key_value not in ("zero_length", "omitted")
+    joined = call.past_sequence_length and call.key_value not in BORROWS
     scale = call.inputs.get("k_scale")
     contract: Mapping[str, Any]
     if call.presents == "none" and joined:

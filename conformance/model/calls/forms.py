@@ -13,6 +13,7 @@ from conformance.graph.describe import Unclear, fields_of_node, head_size_of, he
 from conformance.graph.nodes import AttentionNode
 from conformance.model.config.configuration import Configuration
 from conformance.operator.call import Call, checked_call
+from conformance.operator.parts.key_value import BORROWS
 from conformance.operator.parts.quantisation import NUMBERS
 from conformance.operator.signature import ATTRIBUTES, INPUT_NAMES, OUTPUT_NAMES
 from conformance.operator.tensors import Step, attributes_of
@@ -49,7 +50,7 @@ class Form:
     @property
     def borrows(self) -> bool:
         """Whether the node reads the KV cache of another layer and adds nothing to it."""
-        return self.fields.get("key_value") in ("zero_length", "omitted")
+        return self.fields.get("key_value") in BORROWS
 
     @property
     def window(self) -> int | None:

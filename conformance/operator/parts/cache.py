@@ -20,7 +20,7 @@ from conformance.operator.part import (
     specified,
     uniform,
 )
-from conformance.operator.parts.key_value import token_values
+from conformance.operator.parts.key_value import BORROWS, token_values
 from conformance.operator.parts.lengths import most_tokens, padded_rows
 from conformance.operator.parts.quantisation import stored_head_size
 from conformance.operator.replacement import (
@@ -42,7 +42,7 @@ def _cache(reader: Reader) -> str:
 
 
 def _is_implied(value: str, features: Mapping[str, str | None]) -> bool:
-    borrowed = features.get("key_value") in ("zero_length", "omitted")
+    borrowed = features.get("key_value") in BORROWS
     grows = value == "concatenated" and (features.get("phase") != "prefill" or borrowed)
     return value == "none" or grows
 

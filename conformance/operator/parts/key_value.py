@@ -23,6 +23,8 @@ from conformance.operator.parts.scores import query_values
 from conformance.operator.replacement import Replacement, filled, of_tokens
 from conformance.operator.sources import BORROWING, OMITTING
 
+#: The values of ``key_value`` without new keys: the tokens of the past are borrowed.
+BORROWS: Final = ("zero_length", "omitted")
 _MARKED: Final = Values(kind="marked")
 _PLAIN: Final = Values()
 _ZEROS: Final = Values(kind="constant", value=0.0)
@@ -40,7 +42,7 @@ def natural_length(reader: Reader) -> bool:
 
 def new_tokens(call: Call, sequence_length: int) -> int:
     """The number of new key/value tokens of each sequence, padding included."""
-    if call.key_value in ("zero_length", "omitted"):
+    if call.key_value in BORROWS:
         return 0
     if call.kv_sequence_length is not None:
         return call.kv_sequence_length

@@ -18,7 +18,7 @@ from conformance.operator.part import (
     Value,
     specified,
 )
-from conformance.operator.parts.key_value import natural_length
+from conformance.operator.parts.key_value import BORROWS, natural_length
 from conformance.operator.replacement import (
     CallChanges,
     ConnectedCall,
@@ -127,7 +127,7 @@ def most_tokens(call: Call) -> MostTokens:
     """The most tokens of a sequence of ``call``."""
     past = call.past_sequence_length
     start, *further = call.loop or (call.sequence_length,)
-    no_new = call.key_value in ("zero_length", "omitted") or call.kv_sequence_length == 0
+    no_new = call.key_value in BORROWS or call.kv_sequence_length == 0
     implied = past if no_new else past + (call.kv_sequence_length or start)
     written = call.written_totals
     first = max(written[0], default=implied)
