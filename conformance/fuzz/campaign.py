@@ -26,7 +26,7 @@ from conformance.run.worker import run_all
 #: The calls of a round.
 ROUND: Final = 500
 #: A result of a drawn call, with the number of its target.
-Result = tuple[int, DrawnCall, ResultRecord]
+DrawnResult = tuple[int, DrawnCall, ResultRecord]
 
 
 @dataclass
@@ -103,7 +103,7 @@ class Campaign:
             self.state.done += len(numbers)
             yield self.state
 
-    def _run(self, drawn: Mapping[str, DrawnCall]) -> list[Result]:
+    def _run(self, drawn: Mapping[str, DrawnCall]) -> list[DrawnResult]:
         """Run the calls, by their ids, on all targets."""
         cases = tuple(each.case for each in drawn.values())
         runs: list[PlanRun] = []
@@ -139,9 +139,9 @@ class Campaign:
         return results
 
 
-def _differing(results: Sequence[Result]) -> Iterator[Result]:
+def _differing(results: Sequence[DrawnResult]) -> Iterator[DrawnResult]:
     """Of each call that two targets tried and judged differently, the worse result."""
-    by_call: dict[int, list[Result]] = {}
+    by_call: dict[int, list[DrawnResult]] = {}
     for one in results:
         by_call.setdefault(one[1].number, []).append(one)
     for both in by_call.values():
