@@ -64,8 +64,9 @@ def did_you_mean(
     """
     if len(word) > _MOST_SIMILAR:
         return ""
-    names = {other: name for name, those in (others or {}).items() for other in those}
-    names |= {str(name): str(name) for name in known}
+    own = {str(name): str(name) for name in known}
+    pairs = ((name, other) for name, those in (others or {}).items() for other in those)
+    names = {other: name for name, other in pairs if name.partition(":")[0] in own} | own
     if others and word not in names:
         word = word.replace("-", "_").lower()
     near = difflib.get_close_matches(word, names, n=1)

@@ -171,7 +171,8 @@ class Prepared:
         )
         rows = sum(step.total_sequence_length for step in steps) if call.query_seqlens else 0
         numbers = scores * call.num_heads + 2 * rows * call.kv_num_heads * call.head_size
-        return inputs * (1 + len(steps)) + numbers * call.batch_size * NUMPY[call.dtype].itemsize
+        batch_size = max(each.batch_size for each in call.calls)
+        return inputs * (1 + len(steps)) + numbers * batch_size * NUMPY[call.dtype].itemsize
 
     # What is expected
 

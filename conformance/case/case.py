@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, Strict, WithJsonSchema
 
 from conformance.base.explain import reason_of
 from conformance.base.yaml_source import InputError, Problem
-from conformance.case.contract import Contract, contract_by_features
+from conformance.case.contract import Contract, contract_of_calls
 from conformance.case.relations import RELATIONS, RelationName
 from conformance.case.steps import steps_of
 from conformance.operator.call import Call, CallError, CallFields, Model
@@ -154,7 +154,7 @@ class Case:
         with self._place_of_errors():
             contract = self.written_contract
             if contract is None and not self.is_graph:
-                contract = contract_by_features(self.features)
+                contract = contract_of_calls(self.features_of_calls)
             if contract is None:
                 sentence = "none follows from the features of this call; write one"
                 raise CallError("contract", sentence)
@@ -164,6 +164,18 @@ class Case:
     def features(self) -> dict[str, str | None]:
         """The value of each feature."""
         return features_of(self.call, self.steps)
+
+    @cached_property
+    def features_of_calls(self) -> tuple[dict[str, str | None], ...]:
+        """The features of each call of the session or of a loop alone, and last of the case."""
+        *earlier, own = self.call.calls
+        alone = [(each, step) for each in earlier for step in steps_of(each)]
+        alone += [
+            (replace(own, loop=None, cache=own.cache_kind), step)
+            for step in self.steps[len(earlier) :]
+            if own.loop
+        ]
+        return (*(features_of(each, (step,)) for each, step in alone), self.features)
 
     @cached_property
     def title(self) -> str:
@@ -236,6 +248,9 @@ def misfits(
         for is_wrong, field, sentence in impossible(call):
             if is_wrong:
                 yield field, sentence
+    for number, each in enumerate(call.calls[:-1]):
+        for field, sentence in misfits(each, demands):
+            yield f"earlier_calls.{number}.{field}", sentence
     if relation is not None:
         reason = RELATIONS[relation].misfit(call)
         if reason:

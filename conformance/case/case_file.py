@@ -17,6 +17,7 @@ from conformance.case.case import Tag as CaseTag
 from conformance.case.contract import Contract
 from conformance.operator.call import (
     CALL_FIELDS,
+    EarlierCall,
     InputOverride,
     Model,
     OutputOverride,
@@ -122,6 +123,7 @@ def fields_at(location: tuple[int | str, ...]) -> list[str]:
     by_part: list[tuple[str, type[Model]]] = [
         ("contract", Contract),
         ("values", Values),
+        ("earlier_calls", EarlierCall),
         ("inputs", InputOverride),
         ("outputs", OutputOverride),
         ("defaults", Fields),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final
 
 from pydantic import Field
 
 from conformance.operator.call import Model
-from conformance.operator.contracts import contract_of
+from conformance.operator.contracts import STRENGTH, STRICTNESS, contract_of
 from conformance.operator.part import Basis, Demands
 from conformance.operator.readings import ReadingName
 
@@ -85,6 +85,20 @@ def contract_by_features(features: Mapping[str, str | None]) -> Contract | None:
     if any(value is None for name, value in features.items() if name not in _MAY_BE_UNLISTED):
         return None
     return _validated(tuple(features.items()))
+
+
+def contract_of_calls(features: Sequence[Mapping[str, str | None]]) -> Contract | None:
+    """The contract of calls on one session: the one that demands least, the last call's if equal.
+
+    None if a call has none.
+    """
+    contracts = [found for each in features if (found := contract_by_features(each))]
+    least = max(reversed(contracts), key=_leniency, default=None)
+    return least if len(contracts) == len(features) else None
+
+
+def _leniency(contract: Contract) -> tuple[int, int]:
+    return STRICTNESS.index(contract.demands), STRENGTH.index(contract.basis)
 
 
 @cache

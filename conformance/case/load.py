@@ -7,7 +7,6 @@ import math
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
@@ -133,8 +132,10 @@ def load_file(file: Path, *, checked: bool = True) -> list[Case]:
     if parsed is not None:
         faulty = {detail["loc"][1] for detail in wrong}
         expander = _Expander(source, parsed, faulty, checked)
-        with suppress(InputError):  # beyond a limit
+        try:
             cases = expander.expand()
+        except InputError as error:  # beyond a limit, or a case that cannot be prepared
+            problems += (each for each in error.problems if each not in expander.problems)
         problems += expander.problems
     if problems:
         raise InputError(problems)
@@ -441,9 +442,8 @@ def _problems_of(case: Case, fields: Mapping[str, Any]) -> list[tuple[str, str]]
         wrong = wrong or [*misfits(case.call, demands, case.relation)]
         if not wrong:
             _ = case.steps
-            excluded = case.contract.demands == "computes" and why_excluded(case.features)
-            if excluded:
-                names, reason = excluded
+            features = case.features_of_calls if case.contract.demands == "computes" else ()
+            for names, reason in filter(None, map(why_excluded, features)):
                 field = next((name for name in names if name in fields), names[-1])
                 wrong.append((field, f"{reason[:1].lower()}{reason[1:-1]}{ON_PURPOSE}"))
     except InputError as error:

@@ -44,9 +44,11 @@ def node_steps(call: Call) -> tuple[Step, ...]:
     """The steps of the node that the fields of ``call`` describe. Raises :class:`ShapeError`."""
     if call.batch_size > MAX_BATCH:
         raise ShapeError("batch_size", f"{call.batch_size} sequences; at most {MAX_BATCH} fit")
-    lengths = list(_lengths_of(call))
-    rows = _rows_needed(call, [step for step, _ in lengths])
-    steps = [_with_tensors(call, step, past, rows) for step, past in lengths]
+    session = _session_of(call)
+    rows = max(_rows_needed(each, [step for step, _ in lengths]) for each, lengths in session)
+    steps = [
+        _with_tensors(each, step, past, rows) for each, lengths in session for step, past in lengths
+    ]
     elements = sum(map(input_elements, steps))
     if elements > MAX_INPUT_ELEMENTS:
         sentence = f"the inputs have {elements} elements; at most {MAX_INPUT_ELEMENTS} fit"
@@ -88,6 +90,9 @@ def _check_steps(call: Call, steps: list[Step]) -> None:
         raise ShapeError(
             "dims", "static dims need the same shapes in all calls: a static cache, equal lengths"
         )
+    connected = {tuple(tensor.name for tensor in step.inputs if tensor.connected) for step in steps}
+    if len(connected) > 1:
+        raise ShapeError("earlier_calls", "all calls of a session must connect the same inputs")
     if call.loop or call.shared_buffer:
         for field, tensors in (("inputs", steps[0].inputs), ("outputs", steps[0].outputs)):
             for tensor in tensors:
@@ -323,6 +328,22 @@ def _mark_trailing(tensors: list[tuple[Tensor, bool]], field: str) -> tuple[Tens
 
 
 # The lengths of each call: its new tokens, its past, and what is taken back
+
+
+def _session_of(call: Call) -> list[tuple[Call, list[tuple[Step, int]]]]:
+    """Each call of the session with its steps, as :func:`_lengths_of` gives them.
+
+    The numbers of the last call are drawn as if it were alone.
+    """
+    *earlier, own = call.calls
+    steps, session = [*_lengths_of(own)], []
+    for number, each in enumerate(earlier):
+        try:
+            ((step, past),) = _lengths_of(each)
+        except ShapeError as error:
+            raise ShapeError(f"earlier_calls.{number}.{error.field}", str(error)) from None
+        session.append((each, [(replace(step, index=len(steps) + number), past)]))
+    return [*session, (own, steps)]
 
 
 def _lengths_of(call: Call) -> Iterator[tuple[Step, int]]:

@@ -97,8 +97,8 @@ _TENSORS: Final = (*INPUT_NAMES, *OUTPUT_NAMES)
 
 
 def _steps(case: Described) -> Iterator[Step]:
-    """The steps; for a graph, those of its main node."""
-    return (step.node or step for step in case.steps)
+    """The steps, without calls before them; for a graph, those of its main node."""
+    return (step.node or step for step in case.steps[len(case.call.earlier_calls) :])
 
 
 def _attended_keys(call: Call, step: Step) -> int:
@@ -123,7 +123,7 @@ _IN_EFFECT: Final[dict[str, Callable[[Described], Iterable[object]]]] = {
     "kv_sequence_length": lambda case: (step.new_tokens for step in _steps(case)),
     "past_sequence_length": lambda case: (
         case.call.past_sequence_length,
-        *(step.total_sequence_length for step in case.steps[:-1]),
+        *(step.total_sequence_length for step in [*_steps(case)][:-1]),
     ),
     "total_sequence_length": lambda case: (step.total_sequence_length for step in _steps(case)),
     "total_sequence_lengths": lambda case: (n for step in _steps(case) for n in step.total_lengths),

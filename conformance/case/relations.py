@@ -56,6 +56,10 @@ def _single(call: Call) -> str | None:
     return "it must be one call, not a loop" if call.loop else None
 
 
+def _alone(call: Call) -> str | None:
+    return "no calls can stand before it on the session" if call.earlier_calls else None
+
+
 def _requires(sentence: str, holds: Callable[[Call], bool]) -> Check:
     return lambda call: None if holds(call) else sentence
 
@@ -68,6 +72,10 @@ _EVEN = _requires("all sequences must be of one length", lambda c: c.total_seque
 _CAUSAL = _requires("causal must not be 0", lambda call: call.causal != 0)
 _SEVERAL = _requires("there must be several query tokens", lambda call: call.sequence_length > 1)
 _BATCH = _requires("batch_size must be at least 2", lambda call: call.batch_size > 1)
+_ONE_SEQUENCE = _requires(
+    "batch_size must be 1: of a batch, runtimes may refuse several tokens on a past",
+    lambda call: call.batch_size == 1,
+)
 _NO_PAST = _requires("cache must be none", lambda call: call.cache_kind == "none")
 _APPENDING = _requires("cache must be concatenated", lambda call: call.cache_kind == "concatenated")
 _NO_POSITIONS = _requires("position_ids must be off", lambda call: not call.position_ids)
@@ -145,7 +153,9 @@ class Relation:
 
     def misfit(self, call: Call) -> str | None:
         """Why the call has no such variant; None if it has one."""
-        return next((why for check in (*self.usual, *self.needs) if (why := check(call))), None)
+        return next(
+            (why for check in (_alone, *self.usual, *self.needs) if (why := check(call))), None
+        )
 
     @property
     def sentence(self) -> str:
@@ -217,7 +227,7 @@ RELATIONS: Final[dict[str, Relation]] = {
     "in_chunks": Relation(
         "in two chunks, the second with the present of the first as its past",
         "a causal query attends to the tokens up to its own, whichever call appended them",
-        (_NEW, _EVEN, _CAUSAL, _SEVERAL, _NO_POSITIONS, _BOTH_PRESENTS),
+        (_NEW, _EVEN, _CAUSAL, _SEVERAL, _NO_POSITIONS, _BOTH_PRESENTS, _ONE_SEQUENCE),
     ),
     "in_padded_chunks": Relation(
         "in chunks of four rows; query_seqlens says how many of them are tokens",

@@ -34,11 +34,11 @@ def draw(console: Console, case: Case, ep: str) -> None:
     for line in (case.title, case.question, case.why):
         if line:
             console.print(Text(line), soft_wrap=True)
-    for step in case.steps:
+    for number, (step, expected) in enumerate(zip(case.steps, oracle, strict=True)):
         console.print()
         if len(case.steps) > 1:
-            console.print(Text(f"step {step.index}", style="bold"))
-        shapes = {name: want.value.shape for name, want in oracle[step.index].items()}
+            console.print(Text(f"step {number}", style="bold"))
+        shapes = {name: want.value.shape for name, want in expected.items()}
         console.print(_tensors(case, step, shapes))
     for kind, tensors in (("inputs", case.steps[0].inputs), ("outputs", case.steps[0].outputs)):
         trailing = [tensor.name for tensor in tensors if tensor.state == "trailing"]

@@ -189,8 +189,11 @@ def simplicity(case: Case) -> tuple[int, int]:
 def effort(case: Case) -> int:
     """The number of attention scores of a call times its head size: how large it is."""
     call = case.call
-    scores = sum(max(s.sequence_length, 1) * s.total_sequence_length for s in case.steps)
-    return call.batch_size * call.num_heads * call.head_size * scores
+    of_steps = (
+        len(step.total_lengths) * max(step.sequence_length, 1) * step.total_sequence_length
+        for step in case.steps
+    )
+    return call.num_heads * call.head_size * sum(of_steps)
 
 
 class Parts:

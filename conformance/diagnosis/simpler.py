@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from conformance.case.case import Case
-from conformance.operator.call import Call, InputOverride
+from conformance.operator.call import Call, EarlierCall, InputOverride
 from conformance.operator.features import BY_NAME, FEATURES
 from conformance.operator.part import FieldChanges
 
 _PLAIN: Final = Call()
 #: The features that fields turn off, those first that cost most.
-_COSTLY: Final = ("query_seqlens", "lengths", "quantised", "cache")
+_COSTLY: Final = ("earlier_calls", "query_seqlens", "lengths", "quantised", "cache")
 _FEATURES: Final = (
     *map(BY_NAME.__getitem__, _COSTLY),
     *(feature for feature in FEATURES if feature.off and feature.name not in _COSTLY),
@@ -58,6 +58,7 @@ def simplifications(case: Case) -> dict[str, list[FieldChanges]]:
         plain = {field: getattr(_PLAIN, field) for field in feature.off}
         is_on = any(getattr(call, field) != value for field, value in plain.items())
         changes[feature.name] = [plain, *feature.plainer] if is_on else []
+    changes["earlier_calls"] += _sessions(call)
     changes["totals"] = [*_totals(call)]
     for name, least in _SIZES.items():
         size, unit = getattr(call, name), 1 if least % 8 else 8
@@ -128,6 +129,24 @@ def _loops(case: Case) -> Iterator[FieldChanges]:
     for at, length in enumerate(call.loop):
         for each in _towards(1, length):
             yield {"loop": (*call.loop[:at], each, *call.loop[at + 1 :])}
+
+
+def _sessions(call: Call) -> Iterator[FieldChanges]:
+    """Each earlier call alone, fewer earlier calls, and earlier calls that differ less."""
+    earlier = call.earlier_calls
+    for each in call.calls[:-1]:
+        alone = {name: getattr(each, name) for name in EarlierCall.model_fields}
+        yield {**alone, "loop": None, "earlier_calls": ()}
+    for at in range(len(earlier) if len(earlier) > 1 else 0):
+        yield {"earlier_calls": earlier[at : at + 1]}
+    for at, one in enumerate(earlier):
+        if len(earlier) > 2:
+            yield {"earlier_calls": earlier[:at] + earlier[at + 1 :]}
+        for name, value in one:
+            values = [None] if isinstance(value, tuple) else [None, *_towards(0, value or 0)]
+            for less in values if value is not None else ():
+                changed = one.model_copy(update={name: less})
+                yield {"earlier_calls": (*earlier[:at], changed, *earlier[at + 1 :])}
 
 
 def _batches(case: Case) -> Iterator[FieldChanges]:
@@ -241,6 +260,7 @@ def needs(case: Case, needed: Collection[str]) -> dict[str, str]:
         "relation": f"the variant {case.relation}",
         "values_from": "its own input values",
         "loop": f"a loop of {_number(len(call.loop or ()), 'call')}",
+        "earlier_calls": f"{_number(len(call.earlier_calls), 'call')} before it on the session",
         "batch": _number(call.batch_size, "sequence"),
         "heads": " and ".join(groups),
         "sequence_length": f"{'a prompt of ' * prompt}{_number(tokens, 'token')}",

@@ -20,7 +20,14 @@ from conformance.base.yaml_source import InputError
 from conformance.case.case import Case, misfits
 from conformance.case.relations import RELATIONS
 from conformance.diagnosis.shared import effort
-from conformance.operator.call import Call, ElementOverride, InputField, InputOverride, Values
+from conformance.operator.call import (
+    Call,
+    EarlierCall,
+    ElementOverride,
+    InputField,
+    InputOverride,
+    Values,
+)
 from conformance.operator.features import BY_NAME, FEATURES
 from conformance.operator.part import FieldChanges
 from conformance.operator.parts.key_value import BORROWS
@@ -32,14 +39,18 @@ FILE: Final = Path(f"{THEME}.yaml")
 QUESTION: Final = "Does a call that nobody has written do what its parts do?"
 TIME_LIMIT_SECONDS: Final = 10.0
 
-#: The shares of calls that are illegal, that have a relation, whose unused rows are filled, …
+#: The shares of calls that are illegal, that follow other calls on the session, that have a
+#: relation, whose unused rows are filled, …
 ILLEGAL: Final = 0.06
+LATER: Final = 0.15
 RELATED: Final = 0.1
 FILLED: Final = 0.35
-#: … of loops that take tokens back, of inputs with other values, and of odd head sizes.
+#: … of loops that take tokens back, of inputs with other values, of odd head sizes, and of earlier
+#: calls with another batch.
 TAKEN_BACK: Final = 0.3
 REDRAWN: Final = 0.25
 ODD: Final = 0.15
+OTHER_BATCH: Final = 0.4
 #: The numbers of features that are not at their plain values.
 CHANGED: Final = (1, 2, 3, 3, 4, 4, 5, 6)
 #: Kernels work on tiles of these sizes: lengths are drawn at their edges, too.
@@ -168,12 +179,14 @@ class Drawing:
         fields = self.donors.draw(random)
         fields["dtype"] = fields.get("dtype") or _PLAIN.dtype
         _draw_sizes(random, fields)
-        _draw_lengths(random, fields)
+        _draw_lengths(random, fields, PHASES)
         case = _legal(_form(Call(**fields)))
-        if case is None or effort(case) > 2 ** random.uniform(*POWERS) or _is_open(case):
+        if case is None or effort(case) > 2 ** random.uniform(*POWERS):
             return None
-        if why_excluded(case.features) or case.contract.demands == "rejects":
+        if case.contract.demands == "rejects":
             return None
+        if random.random() < LATER:
+            return _after_others(random, case, fields)
         inputs = _draw_values(random, case)
         relation = None
         if random.random() < RELATED:
@@ -197,14 +210,6 @@ class Drawing:
         except InputError:
             return None
         return None if any(misfits(case.call, "rejects")) else case
-
-
-def _is_open(case: Case) -> bool:
-    """Whether a loop has what single calls may be refused for, of which its contract knows nothing:
-    several tokens on a past, in a batch without query_seqlens."""
-    call = case.call
-    chunks = (call.loop or ())[0 if call.past_sequence_length else 1 :]
-    return call.batch_size > 1 and call.query_seqlens is None and any(n > 1 for n in chunks)
 
 
 def _form(call: Call) -> Case:
@@ -234,7 +239,7 @@ def _legal(case: Case) -> Case | None:
         _ = case.steps, case.contract
     except InputError:
         return None
-    return case
+    return None if any(map(why_excluded, case.features_of_calls)) else case
 
 
 # Sizes and lengths
@@ -260,12 +265,12 @@ def _tokens(random: Random) -> int:
     return edge + random.choice((-1, 0, 1))
 
 
-def _draw_lengths(random: Random, fields: dict[str, Any]) -> None:
+def _draw_lengths(random: Random, fields: dict[str, Any], phases: Sequence[str]) -> None:
     """Draw the tokens of the call or of each call of a loop, and all lengths that follow."""
     wanted = {name for name in _LENGTHS if fields.get(name) is not None}
     fields |= dict.fromkeys(wanted - {"rotary_dim"})
     borrows = fields.get("key_value") in BORROWS
-    phase = random.choice(PHASES)
+    phase = random.choice(phases)
     calls: tuple[int, ...] = (1,) if phase == "decode" else (_tokens(random),)
     past = 0 if phase == "prefill" and not borrows else _tokens(random)
     if phase == "loop":
@@ -293,6 +298,27 @@ def _draw_lengths(random: Random, fields: dict[str, Any]) -> None:
         fields["total_sequence_length"] = rows
     if queries is not None:
         fields["query_seqlens"] = queries if "loop" in fields else queries[0]
+
+
+def _after_others(random: Random, case: Case, fields: Mapping[str, Any]) -> Case:
+    """The case after calls of other lengths on the session, some of them of another batch."""
+    phases = ["prefill", "decode", "chunk"][: 1 if case.call.cache_kind == "none" else None]
+    earlier: tuple[EarlierCall, ...] = ()
+    for _ in range(random.randint(1, random.randint(1, MOST_CALLS - 1))):
+        own = {name: value for name, value in fields.items() if name != "loop"}
+        if random.random() < OTHER_BATCH:
+            own["batch_size"] = random.choice(BATCHES)
+        _draw_lengths(random, own, phases)
+        if fields.get("sliding_window_cache"):
+            own["max_sequence_length"] = fields["max_sequence_length"]
+        different = (name for name in EarlierCall.model_fields if own.get(name) != fields.get(name))
+        one = EarlierCall(**{name: own.get(name) for name in different})
+        after = _legal(replace(case, written_call=replace(case.call, earlier_calls=(one,))))
+        if after is None or effort(after) > 2 ** POWERS[1]:
+            continue
+        if after.contract.demands == case.contract.demands:
+            earlier += (one,)
+    return replace(case, written_call=replace(case.call, earlier_calls=earlier))
 
 
 def _draw_sequences(

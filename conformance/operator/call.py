@@ -1,10 +1,10 @@
-"""The fields by which a case file describes one call of the operator, or a loop of calls."""
+"""The fields by which a case file describes calls of the operator on one session."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_type_hints
 
@@ -73,6 +73,7 @@ NestedNumbers = Annotated[
 ]
 
 State = Literal["connected", "omitted", "trailing"]
+CacheKind = Literal["none", "concatenated", "static"]
 if TYPE_CHECKING:
     InputName = str
     ConstantName = str
@@ -152,6 +153,21 @@ class OutputOverride(Model):
     allocates it."""
 
 
+class EarlierCall(Model):
+    """A call before another one of the same session: the fields in which it differs from it.
+
+    It has inputs of its own, also a past.
+    """
+
+    batch_size: Count | None = None
+    sequence_length: Length | None = None
+    past_sequence_length: Length | None = None
+    max_sequence_length: Count | None = None
+    total_sequence_lengths: Annotated[tuple[Length, ...], Field(min_length=1)] | None = None
+    total_sequence_length: Length | None = None
+    query_seqlens: Annotated[tuple[Length, ...], Field(min_length=1)] | None = None
+
+
 _EXPECTED: Final = "expected connected, omitted, trailing or a mapping of overrides"
 InputField = Annotated[
     Annotated[State, Tag("<str>")] | Annotated[InputOverride, Tag("<mapping>")],
@@ -188,7 +204,7 @@ class Call:
     past_sequence_length: Length = 0
     """Number of tokens before the call (of the longest sequence). The cache holds them all, except
     a sliding-window cache."""
-    cache: Literal["none", "concatenated", "static"] | None = None
+    cache: CacheKind | None = None
     """`concatenated`: the past holds exactly the past tokens. `static`: a buffer of
     max_sequence_length rows. Default: static if that is given, otherwise concatenated if there are
     past tokens, otherwise none."""
@@ -219,6 +235,9 @@ class Call:
     loop: Annotated[tuple[Count, ...], Field(min_length=2)] | None = None
     """A loop of calls: the sequence_length of each. The past of each is the present before it; a
     growing cache is cut to the tokens that are not taken back."""
+    earlier_calls: tuple[EarlierCall, ...] = ()
+    """Calls of the same session before this one, in order: for each the fields that differ. A batch
+    of another size has equal lengths unless it gives its own, and so has a call before a loop."""
 
     rotary: Literal["none", "half_split", "interleaved"] = "none"
     rotary_dim: Count | None = None
@@ -269,7 +288,7 @@ class Call:
     fields give it. bfloat16 and float8 are unsigned integers with the same bits."""
 
     @property
-    def cache_kind(self) -> str:
+    def cache_kind(self) -> CacheKind:
         """``cache``, or its default if it is not set."""
         if self.cache is not None:
             return self.cache
@@ -283,6 +302,21 @@ class Call:
         counts = self.total_sequence_lengths or ()
         lists = [each for each in counts if isinstance(each, tuple)]
         return lists or [tuple(each for each in counts if isinstance(each, int))]
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls of the session: the earlier ones, each with all its fields, and this one."""
+        if not self.earlier_calls:
+            return (self,)
+        alone = replace(self, earlier_calls=(), cache=self.cache_kind)
+        single = replace(alone, loop=None)
+        equal = replace(single, total_sequence_lengths=None, query_seqlens=None)
+        earlier = []
+        for each in self.earlier_calls:
+            changes = {name: value for name, value in each if value is not None}
+            resized = changes.get("batch_size", self.batch_size) != self.batch_size
+            earlier.append(replace(equal if resized or self.loop else single, **changes))
+        return (*earlier, alone)
 
     def as_written(self, mode: Literal["python", "json"] = "python") -> dict[str, Any]:
         """The fields that differ from their defaults, as a case file has them."""
@@ -329,6 +363,7 @@ GRAPH_FIELDS: Final = (
 #: The fields that cannot be combined with ``values_from``, with the reason.
 NOT_BESIDE_VALUES: Final = {
     "loop": "a file has the values of one call",
+    "earlier_calls": "a file has the values of one call",
     "relation": "a variant needs values that are drawn",
     "seed": "the values are not drawn",
 }

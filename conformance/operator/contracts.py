@@ -23,7 +23,7 @@ from conformance.operator.sources import CPU, DOCUMENTATION, ONNXRUNTIME
 #: The bases from the strongest to the weakest.
 STRENGTH: Final[tuple[Basis, ...]] = ("specified", "established", "requested")
 #: The demands from the mildest to the strictest.
-_STRICTER: Final = ("computes", "either", "rejects")
+STRICTNESS: Final = ("computes", "either", "rejects")
 _HONOURED: Final = tuple(each for part in PARTS for each in part.honoured)
 #: What merged decisions demand of single providers.
 DECISIONS: Final = tuple(each for part in PARTS for each in part.decisions)
@@ -114,7 +114,7 @@ def contract_of(row: Row) -> Terms:
         usual = _may_reject(honoured.why, (*honoured.mentions, *others))
     for name, terms in _decided(row):
         now = providers[name]["demands"] if name in providers else demands
-        if _STRICTER.index(terms["demands"]) > _STRICTER.index(now):
+        if STRICTNESS.index(terms["demands"]) > STRICTNESS.index(now):
             providers[name] = terms
     return {**usual, **whole, **({"providers": providers} if providers else {})}
 

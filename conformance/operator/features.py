@@ -21,6 +21,7 @@ from conformance.operator.parts import (
     query_seqlens,
     rotary,
     scores,
+    session,
     sink,
     sizes,
 )
@@ -44,6 +45,7 @@ PARTS: Final[tuple[Part, ...]] = (
     quantisation.PART,
     qk_norm.PART,
     query_seqlens.PART,
+    session.PART,
 )
 
 FEATURES: Final[tuple[Feature, ...]] = (
@@ -69,6 +71,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     sizes.DTYPE,
     sizes.DIMS,
     query_seqlens.QUERY_SEQLENS,
+    session.EARLIER_CALLS,
 )
 assert {*FEATURES} == {feature for part in PARTS for feature in part.features}
 

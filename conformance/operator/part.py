@@ -197,8 +197,9 @@ class Reader:
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The steps of the call, or those of the main node of a graph."""
-        return tuple(step.node or step for step in self._derive_steps())
+        """The steps of the call without those before it, or those of the main node of a graph."""
+        steps = self._derive_steps()[len(self.call.earlier_calls) :]
+        return tuple(step.node or step for step in steps)
 
     @property
     def step(self) -> Step:

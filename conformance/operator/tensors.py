@@ -69,6 +69,7 @@ class Tensor:
 class Step:
     """One execution of the model: its tensors in the signature's order, and its lengths.
 
+    ``index`` chooses the random numbers of its inputs: its number in a loop, or a larger one.
     ``total_lengths`` is the number of tokens of each sequence after the call, ``new_tokens`` the
     number of new key/value tokens. ``query_lengths`` is the number of query tokens of each sequence
     that are not padding, by query_seqlens, or None if that is not connected. ``positions`` are

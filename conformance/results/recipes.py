@@ -56,14 +56,15 @@ def numbers_of(array: np.ndarray) -> Recipe | None:
 
 
 def later_inputs(call: Call, step: Step, first: Step) -> list[LaterInput]:
-    """The inputs of a later call of a loop that differ from the first; its past is carried."""
+    """The inputs of a later call that differ from the first; in a loop its past is carried."""
     later = []
     for tensor in step.inputs:
-        if not tensor.fed or tensor.name in CARRY:
+        if not tensor.fed or (step.carried and tensor.name in CARRY):
             continue
         assert tensor.shape is not None
         recipe, before = recipe_of(call, step, tensor), first.input(tensor.name)
-        if tensor.shape != before.shape or recipe != recipe_of(call, first, before):
+        is_own = tensor.name in CARRY
+        if is_own or tensor.shape != before.shape or recipe != recipe_of(call, first, before):
             shape = None if tensor.shape == before.shape else tensor.shape
             later.append(LaterInput(name=tensor.name, shape=shape, recipe=recipe))
     return later
@@ -80,7 +81,7 @@ def _made(call: Call, step: Step, tensor: Tensor, stream: str | None) -> Recipe:
         return _meant(call, step, tensor)
     values = tensor.values
     if call.key_value == "packed" and tensor.name == "query" and "query" not in call.inputs:
-        shape = call.batch_size, step.sequence_length
+        shape = tensor.shape[:-1]
         return Recipe(
             kind="packed",
             parts=tuple(

@@ -358,7 +358,7 @@ class CallInput(_Sparse):
 
 
 class LaterInput(_Sparse):
-    """An input of a later call of a loop that differs from the first call."""
+    """An input of a later call that differs from the first call, or a past of its own."""
 
     name: Name
     shape: Several[int | Name] | None = None
@@ -404,7 +404,7 @@ class CallRecord(_Sparse):
     attributes: dict[Name, int | RecordedNumber | Name] = {}
     """The attributes that are set."""
     steps: int = 1
-    """The number of calls. In a loop of several, each past is the present of the call before."""
+    """The number of calls. A past that `later` does not list is the present of the call before."""
     later: Several[Several[LaterInput]] = ()
     """For each later call, the inputs that differ from the first call."""
     keep: Several[int | None] = ()

@@ -51,6 +51,14 @@ def output_of_the_run_before(kernel, call, output):
     return Kernel.finish(kernel, call, left if left.shape == output.shape else output)
 
 
+@mutant(Kernel.finish, only="Only calls on one session have batches of several sizes.")
+def sequences_of_the_first_run(kernel, call, output):
+    """A session computes as many sequences as the first run had; the others stay zero."""
+    made = Kernel.finish(kernel, call, output)
+    made[kernel.memory.setdefault("sequences", call.batch) :] = 0
+    return made
+
+
 @mutant(Kernel.weigh)
 def accumulator_not_cleared(kernel, call, weights, value):
     """The accumulator of a sequence starts with the result of the previous sequence."""

@@ -32,15 +32,15 @@ def results_of(call, read=None, bits=None):
     """
     results = []
     for _ in range(DATA["runs"]):
-        carried = {}
-        for own, rows in zip(inputs(), DATA["keep"]):
+        outputs = {}
+        for own, carry, rows in zip(inputs(), DATA["carry"], DATA["keep"]):
+            carried = {past: outputs[present] for past, present in carry.items()}
             if rows is not None:
                 for name, value in carried.items():
-                    kept = bits(DATA["carry"][name], value) if bits else value
+                    kept = bits(carry[name], value) if bits else value
                     carried[name] = kept[:, :, :rows].copy()
             outputs = call({**own, **carried})
             results.append({n: read(n, value) if read else value for n, value in outputs.items()})
-            carried = {past: outputs[present] for past, present in DATA["carry"].items()}
     return results
 
 

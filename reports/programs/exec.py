@@ -16,7 +16,7 @@ def write_bundle(folder):
     steps = []
     for step, tensors in enumerate(inputs()):
         files = {}
-        carry = DATA["carry"] if step else {}
+        carry = DATA["carry"][step]
         for name, values in tensors.items():
             if name not in carry:
                 files[name] = f"{step}_{name}.pb"

@@ -227,16 +227,16 @@ function firstRows({ type, data, dims: [batch, heads, there, size] }, rows) {
 async function resultsOf(session) {
   const results = [];
   for (let run = 0; run < DATA.runs; run++) {
-    let carried = {}; // from one call to the next
+    let outputs = {};
     for (const [step, sent] of made.calls.entries()) {
       const rows = DATA.keep[step];
+      const pairs = Object.entries(DATA.carry[step]);
+      const carried = Object.fromEntries(pairs.map(([past, present]) => [past, outputs[present]]));
       if (rows !== null) {
         for (const past of Object.keys(carried)) carried[past] = firstRows(carried[past], rows);
       }
       const own = Object.entries(sent).map(([name, content]) => [name, tensor(content)]);
-      const outputs = await call(session, { ...Object.fromEntries(own), ...carried });
-      const pairs = Object.entries({ ...DATA.carry, ...DATA.share });
-      carried = Object.fromEntries(pairs.map(([past, present]) => [past, outputs[present]]));
+      outputs = await call(session, { ...Object.fromEntries(own), ...carried });
       const read = {};
       for (const [name, value] of Object.entries(outputs)) {
         const data = buffers.has(value) ? await buffers.get(value)() : value.data.slice();

@@ -101,7 +101,15 @@ def test_a_program_generates_the_model_and_the_inputs_of_every_case() -> None:
 
 
 def test_a_program_generates_the_model_and_the_inputs_of_a_case_of_each_kind() -> None:
-    kinds = ("constants/", "blocks/decoder", "same_tensor/", "loop/", "quantised_cache/", "rewind/")
+    kinds = (
+        "constants/",
+        "blocks/decoder",
+        "same_tensor/",
+        "loop/",
+        "quantised_cache/",
+        "rewind/",
+        "session/",
+    )
     chosen = [case for case in CORPUS if case.id.startswith(kinds)]
     assert len({case.theme for case in chosen}) >= 4
     assert differences(chosen[::7]) == []

@@ -122,6 +122,9 @@ def _impossible(call: Call) -> Iterator[Objection]:
 
 def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     yield must_be(attributes, "sliding_window_cache", 0, 1)
+    by_hand = [name for name in ("past_key", "past_value") if name in call.inputs]
+    sentence = "a past written by hand needs a cache, concatenated or static"
+    yield bool(by_hand) and call.cache_kind == "none", "inputs", sentence
     if call.inputs:  # which may have other lengths
         return
     past, keys = call.past_sequence_length, most_tokens(call).ever

@@ -12,7 +12,7 @@ from conformance.operator.signature import DOMAIN, OP_TYPE
 from conformance.report.finding_pages import alone
 from conformance.report.repro.checks import is_of_the_variant
 from conformance.report.repro.escaping import code, fence_around, inline, link
-from conformance.report.repro.reproduction import ReproductionProgram, template_text
+from conformance.report.repro.reproduction import ReproductionProgram, has_own_past, template_text
 from conformance.results.records import CaseRecord, ResultRecord, TargetRecord, contract_of
 from conformance.results.shareable import shared_command
 from conformance.results.verdicts import TABLE, Verdict, verdict_word
@@ -103,7 +103,10 @@ def _call(case: CaseRecord) -> list[str]:
     if graph is not None and graph.weights:
         lines += [f"{len(graph.weights)} constants have drawn values; the program makes them."]
     if case.call.steps > 1:
-        lines += [f"It is a loop of {case.call.steps} calls; each past is the previous present."]
+        alone = any(map(has_own_past, case.call.later))
+        past = "some have a past of their own" if alone else "each past is the previous present"
+        kind = "These are" if alone else "It is a loop of"
+        lines += [f"{kind} {case.call.steps} calls on one session; {past}."]
     if case.call.shared_buffer:
         lines += ["Past and present are the same memory."]
     return lines

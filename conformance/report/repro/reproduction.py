@@ -182,18 +182,25 @@ def _case_lines(case: CaseRecord) -> list[str]:
     model = _node_model(call) if call.graph is None else _graph_model(call.graph)
     content = base64.b64encode(model.SerializeToString(deterministic=True)).decode()
     outputs = {each.name: each.dtype for each in call.outputs if each.state == "connected"}
-    carry = {past: present for past, present in CARRY.items() if past in fed and present in outputs}
+    pasts = {past: present for past, present in CARRY.items() if past in fed and present in outputs}
+    carry: list[dict[str, str]] = [{}]
+    carry += [{} if has_own_past(step) else pasts for step in call.later]
     data = {
         "model": content,
         "constants": {each.name: _drawn(each) for each in (*fixed, *_weights(call))},
         "inputs": {name: _drawn(tensor) for name, tensor in fed.items()},
         "later": [{own.name: _drawn(fed[own.name], own) for own in step} for step in call.later],
         "outputs": outputs,
-        "carry": carry if call.steps > 1 else {},
+        "carry": carry,
         "keep": [None, *(call.keep or [None] * len(call.later))],
         "share": {past: present for present, past in _aliases(call).items()},
     }
     return [*_lines(data)]
+
+
+def has_own_past(later: Sequence[LaterInput]) -> bool:
+    """Whether a later call has a past of its own, and not the present of the call before."""
+    return any(own.name in CARRY for own in later)
 
 
 def _result_lines(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
