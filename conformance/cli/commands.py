@@ -35,7 +35,7 @@ GROUPS: Final = {
         "history": "Find since which release calls are right, and where they broke.",
         "expect": "Write down known failures, so that only new ones are red.",
         "export": "Write one result as a bug report, with a program that shows it.",
-        "merge": "Join results files into one.",
+        "merge": "Join results files, or the shards of a campaign, into one.",
     },
     "Upkeep": {
         "setup": "Install a runtime, or some of its releases.",

@@ -11,32 +11,31 @@ from pathlib import Path
 from typing import Final
 
 import click
-from pydantic import ValidationError
 
-from conformance.base.files import read_plain
+from conformance import __version__
 from conformance.base.text import printable
 from conformance.base.words import plural
 from conformance.case.corpus import find
 from conformance.cli import options
+from conformance.cli.campaigns import counts, summary
 from conformance.cli.common import BadArgument, Status, write_file
 from conformance.cli.options import TargetOptions, gathered
 from conformance.diagnosis.smallest import case_text
-from conformance.fuzz.campaign import STATE, Campaign, CampaignState
+from conformance.fuzz.campaign import Campaign
 from conformance.fuzz.drawing import Donors, Drawing
+from conformance.fuzz.state import FILE, STATE, CampaignState, read_state
 from conformance.fuzz.target_faults import NewFault
 from conformance.report.repro.reproduction import program_of
 from conformance.results.descriptions import case_record
 from conformance.results.results_error import ResultsError, cause_of
 from conformance.results.verdicts import verdict_word
+from conformance.run.recording import corpus_digest
 from conformance.run.target import Plan, target_plans
 from conformance.run.worker import usual_jobs
 from conformance.targets.registry import targets_for
 
 #: The calls of a campaign, unless their number or its seconds are given.
 CALLS: Final = 10_000
-#: The file of a campaign in its folder, and the most bytes that are read of it.
-FILE: Final = "campaign.json"
-MOST_BYTES: Final = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -55,9 +54,9 @@ class FuzzOptions:
     def settings(self, targets: Sequence[str]) -> dict[str, str]:
         """The options that must not change while a campaign goes on, with their values."""
         return {
+            "suite": __version__,
             "--ep": " ".join(targets),
             "--seed": str(self.seed),
-            "--shard": self.shard,
             "--from": " ".join(self.donors),
             "--against": "yes" if self.against else "no",
         }
@@ -129,11 +128,16 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
     named = targets_for(targets.eps or ("cpu",), targets.programs)
     if asked.against and len(named) != 2:
         raise BadArgument(f"--against compares two targets; this campaign has {len(named)}.")
-    state = _earlier(asked.out / FILE, asked.settings([target.label for target in named]))
+    settings = asked.settings([target.label for target in named])
+    state = _earlier(asked.out, CampaignState(settings, {str(shard): 0}))
     meant = find(asked.donors)
     donors = Donors.of(meant.named)
     if not donors.changeable:
         raise BadArgument("--from: these cases have no feature that can be drawn; name others.")
+    settings = {"corpus": corpus_digest(meant.named)}
+    if state.calls:
+        _check_same(asked.out, state, settings)
+    state.settings |= settings
     corpus = meant.loaded if meant.whole else find(()).loaded
     plans = [Plan(target, (), ()) for target in named]
     if not asked.against:
@@ -143,22 +147,22 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
         Drawing(donors, asked.seed),
         [replace(plan, cases=(), measured=False) for plan in plans],
         corpus,
-        range(shard.number - 1, most, shard.of),
+        shard,
+        most,
         state,
         against=asked.against,
         jobs=targets.jobs or usual_jobs(named),
         until=math.inf if asked.seconds is None else time.monotonic() + asked.seconds,
     )
     _make_folder(asked.out)
-    if state.done:
-        click.echo(printable(f"{asked.out} has {plural(state.done, 'call')}, and goes on."))
-    before = state.done
+    if before := state.calls:
+        click.echo(printable(f"{asked.out} has {plural(before, 'call')}, and goes on."))
     for now in campaign.rounds(lambda found: _tell(found, asked)):
         write_file(asked.out / FILE, "the campaign", STATE.dump_json(now, indent=1))
-        click.echo(printable(_counts(now, len(named))))
-    if state.done == before and not campaign.failures:
+        click.echo(printable(counts(now)))
+    if state.calls == before and not campaign.failures:
         click.echo("No call was drawn: give more --calls or --seconds, or another folder: --out.")
-    for line in _summary(campaign.state):
+    for line in summary(state):
         click.echo(printable(line))
     for failure in campaign.failures:
         click.echo(printable(failure))
@@ -167,30 +171,34 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
             click.echo(printable(f"{what}: {reason} (call {first} of --seed {asked.seed})"))
     if campaign.failures or campaign.unjudged:
         return Status.INFRASTRUCTURE
-    new = any(not fault.known for fault in campaign.state.faults)
+    new = any(not fault.known for fault in state.faults)
     return Status.UNEXPECTED if new else Status.AS_EXPECTED
 
 
-def _earlier(file: Path, settings: dict[str, str]) -> CampaignState:
-    """The state of the campaign in the folder; a new one if there is none. Raises `BadArgument`."""
-    mend = "; delete it, or name another folder: --out."
+def _earlier(folder: Path, now: CampaignState) -> CampaignState:
+    """The campaign in the folder, ``now`` if there is none. Raises `BadArgument`."""
     try:
-        state = STATE.validate_json(read_plain(file, MOST_BYTES), strict=True)
-    except FileNotFoundError:
-        return CampaignState(settings)
-    except ValidationError as error:
-        place = ".".join(map(str, error.errors()[0]["loc"])) or "it"
-        raise BadArgument(f"{file} is no campaign: {place} is wrong{mend}") from None
-    except OSError as error:
-        raise BadArgument(f"{file} cannot be read: {cause_of(error)}{mend}") from None
-    for option, value in settings.items():
-        if state.settings.get(option) != value:
-            was = state.settings.get(option)
-            raise BadArgument(
-                f"{file} is of a campaign with {option} {was!r}, not {value!r}; name another"
-                " folder: --out."
-            )
+        state = read_state(folder)
+    except ResultsError as error:
+        raise BadArgument(f"{error} Delete it, or name another folder: --out.") from None
+    if state is None:
+        return now
+    _check_same(folder, state, now.settings)
+    if state.done.keys() != now.done.keys():
+        raise _another(folder, f"--shard {' '.join(state.done)!r}, not {' '.join(now.done)!r}")
     return state
+
+
+def _check_same(folder: Path, state: CampaignState, settings: dict[str, str]) -> None:
+    """Raise `BadArgument` if a campaign has other settings."""
+    if (difference := state.difference(settings)) is not None:
+        raise _another(folder, difference)
+
+
+def _another(folder: Path, difference: str) -> BadArgument:
+    return BadArgument(
+        f"{folder / FILE} is of a campaign with {difference}; name another folder: --out."
+    )
 
 
 def _make_folder(folder: Path) -> None:
@@ -198,13 +206,6 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ResultsError(f"Cannot write to {folder}: {cause_of(error)}.") from None
-
-
-def _counts(state: CampaignState, targets: int) -> str:
-    texts = (f"{n:,} {verdict_word(verdict)}" for verdict, n in sorted(state.verdicts.items()))
-    new = sum(not fault.known for fault in state.faults)
-    on = f" on {targets} targets" if targets > 1 else ""
-    return f"{state.done:,} calls{on}: {', '.join(texts)}; {plural(new, 'new fault')}"
 
 
 def _tell(found: NewFault, asked: FuzzOptions) -> None:
@@ -225,14 +226,3 @@ def _tell(found: NewFault, asked: FuzzOptions) -> None:
         click.echo(printable(f"  {line}"))
     if result.verdict == "unsupported":
         click.echo(printable(f"  Message: {fault.signature[-1]}"))
-
-
-def _summary(state: CampaignState) -> list[str]:
-    """A line for each fault, those with the most calls first."""
-    lines = []
-    for fault in sorted(state.faults, key=lambda fault: -fault.calls):
-        verdict, *rest = fault.signature
-        known = f"known: {fault.known}" if fault.known else f"new: {fault.name}"
-        what = "; ".join(filter(None, rest))
-        lines.append(f"{fault.calls:8,}  {verdict_word(verdict)}: {what[:100]} ({known})")
-    return lines

@@ -277,22 +277,34 @@ def _compared(old: Path, new: Path) -> RunDifferences:
     "--output",
     "output",
     required=True,
-    type=FILE,
+    type=click.Path(path_type=Path),
     metavar="FILE",
-    help="File to write; packed if its name ends in .xz.",
+    help="File to write; packed if its name ends in .xz. For campaigns, a new folder.",
 )
 @click.option("--compact", is_flag=True, help="Leave out times, and the figures of what passes.")
 @click.option("--incomplete", is_flag=True, help="Join although something is missing.")
 def merge(results: Sequence[Path], output: Path, compact: bool, incomplete: bool) -> int:
-    """Join results files into one.
+    """Join results files into one, or the shards of a campaign, the folders of gqa fuzz.
 
-    They are shards of one run, or runs on several targets or releases, of one suite and one corpus.
-    Each case is in them once on each target.
+    Results are shards of one run, or runs on several targets or releases, of one suite and one
+    corpus. Each case is in them once on each target.
 
     \b
     Exit status: 0 written        2 the files cannot be joined
                  3 the output cannot be written, or is incomplete
     """
+    folders = [path for path in results if path.is_dir()]
+    if folders:
+        if others := [path for path in results if path not in folders]:
+            raise BadArgument(
+                f"{folders[0]} is the folder of a campaign, and {others[0]} is no folder; "
+                "join results and campaigns apart."
+            )
+        if compact:
+            raise BadArgument("--compact is for results files; leave it out for campaigns.")
+        from conformance.cli.campaigns import merge_campaigns
+
+        return merge_campaigns(folders, output, incomplete=incomplete)
     from conformance.results.merge import merge as merge_files
 
     check_separate(results, [("--output", output)])

@@ -6,20 +6,18 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
-
-from pydantic import TypeAdapter
 
 from conformance.case.case import Case
 from conformance.fuzz.drawing import Drawing, DrawnCall
-from conformance.fuzz.naming import NamedFault
+from conformance.fuzz.state import CampaignState
 from conformance.fuzz.target_faults import NewFault, TargetFaults
 from conformance.harness.runner import RunnerFailed
-from conformance.operator.call import Length
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.results.verdicts import severity
 from conformance.run.engine import PlanRun
+from conformance.run.shard import Shard
 from conformance.run.target import Plan
 from conformance.run.worker import run_all
 
@@ -29,26 +27,8 @@ ROUND: Final = 500
 DrawnResult = tuple[int, DrawnCall, ResultRecord]
 
 
-@dataclass
-class CampaignState:
-    """How far a campaign has come: the calls done, their verdicts and features, and the faults.
-
-    ``settings`` must stay the same while it goes on.
-    """
-
-    settings: dict[str, str]
-    done: Length = 0
-    verdicts: dict[str, Length] = field(default_factory=dict)
-    features: dict[str, Length] = field(default_factory=dict)
-    faults: list[NamedFault] = field(default_factory=list)
-
-
-#: Reads and writes the file of a campaign.
-STATE: Final = TypeAdapter(CampaignState)
-
-
 class Campaign:
-    """Draws the calls with these ``numbers``, and runs them on the targets of the ``plans``.
+    """Draws a shard of the first ``calls``, and runs them on the targets of the ``plans``.
 
     The plans have no cases; ``corpus`` has those that their expectations are about. ``until`` is a
     time of `time.monotonic`. ``against``: of two targets, a call fails where their verdicts differ,
@@ -61,7 +41,8 @@ class Campaign:
         drawing: Drawing,
         plans: Sequence[Plan],
         corpus: Sequence[Case],
-        numbers: range,
+        shard: Shard,
+        calls: int,
         state: CampaignState,
         *,
         jobs: int,
@@ -73,7 +54,8 @@ class Campaign:
         self.unjudged: dict[str, int] = {}
         self._drawing = drawing
         self._targets = [TargetFaults(plan, corpus, state.faults, until) for plan in plans]
-        self._numbers = numbers
+        self._shard = str(shard)
+        self._numbers = range(shard.number - 1, calls, shard.of)
         self._jobs = jobs
         self._until = until
         self._against = against
@@ -88,8 +70,8 @@ class Campaign:
 
         A runner that fails ends the campaign.
         """
-        while self.state.done < len(self._numbers) and time.monotonic() < self._until:
-            numbers = self._numbers[self.state.done : self.state.done + ROUND]
+        while (done := self.state.calls) < len(self._numbers) and time.monotonic() < self._until:
+            numbers = self._numbers[done : done + ROUND]
             drawn = {one.case.id: one for one in map(self._drawing.call, numbers)}
             results = sorted(self._run(drawn), key=lambda one: (one[1].number, one[0]))
             unexpected = (one for one in results if one[2].unexpected)
@@ -100,7 +82,7 @@ class Campaign:
                     found(new)
             if self.failures:
                 return
-            self.state.done += len(numbers)
+            self.state.done[self._shard] = done + len(numbers)
             yield self.state
 
     def _run(self, drawn: Mapping[str, DrawnCall]) -> list[DrawnResult]:
@@ -116,7 +98,9 @@ class Campaign:
                 self.failures.append(f"{ready.name}: {ready.unavailable}{fix}")
         if self.failures:
             return []
-        verdicts, features = Counter(self.state.verdicts), Counter(self.state.features)
+        names = [run.ready.name for run in runs]
+        verdicts = {name: Counter(self.state.verdicts.get(name, {})) for name in names}
+        features = Counter(self.state.features)
         for case in cases:
             features.update(f"{name}={value}" for name, value in case.features.items() if value)
         results = []
@@ -126,16 +110,17 @@ class Campaign:
                 continue
             at, call = runs.index(run), drawn[of.id]
             if isinstance(record, InfrastructureRecord):
-                verdicts["not judged"] += 1
+                verdicts[names[at]]["not judged"] += 1
                 self.unjudged.setdefault(record.message, call.number)
             elif isinstance(record, ResultRecord):
-                verdicts[record.verdict] += 1
+                verdicts[names[at]][record.verdict] += 1
                 results.append((at, call, record))
                 if record.verdict == "pass":
                     self._targets[at].note_passing(of)
             else:
                 self._targets[at].unstable.setdefault(record.message, call.number)
-        self.state.verdicts, self.state.features = dict(verdicts), dict(features)
+        self.state.verdicts |= {name: dict(counts) for name, counts in verdicts.items()}
+        self.state.features = dict(features)
         return results
 
 

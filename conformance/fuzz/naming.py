@@ -11,7 +11,9 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import Field
 
 from conformance.case.case import Case
 from conformance.diagnosis.smallest import Smallest
@@ -35,7 +37,7 @@ class NamedFault:
     """
 
     target: str
-    signature: tuple[str, ...]
+    signature: Annotated[tuple[str, ...], Field(min_length=1)]
     needs: Mapping[str, str | None]
     number: int
     calls: int = 1
@@ -46,6 +48,16 @@ class NamedFault:
         """Whether a call of the target that fails with this signature shows this fault."""
         same = signature == self.signature
         return same and all(case.features[name] == value for name, value in self.needs.items())
+
+    def covers(self, later: NamedFault) -> bool:
+        """Whether the calls of a fault that was found later show this one.
+
+        Then that has all that this one needs, or is like the same known faults.
+        """
+        if (self.target, self.signature[0]) != (later.target, later.signature[0]):
+            return False
+        needed = self.signature == later.signature and self.needs.items() <= later.needs.items()
+        return needed or (self.like != () and self.like == later.like)
 
     @property
     def name(self) -> str:

@@ -101,11 +101,10 @@ class TargetFaults:
             fault.known = self._known_line(run, drawn, made.case, signature)
             alike = () if fault.known else self._alike(run, drawn.case, made.case, result)
         fault.like = tuple(name for one in alike for name in one.names)
-        if fault.like:
-            for other in self._mine():
-                if (other.like, other.signature[0]) == (fault.like, signature[0]):
-                    other.calls += 1
-                    return None
+        for other in self._mine():
+            if other.covers(fault):
+                other.calls += 1
+                return None
         self._faults.append(fault)
         if fault.known:
             return None

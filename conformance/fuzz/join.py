@@ -1,0 +1,152 @@
+"""Joins the shards of a campaign into one campaign, whatever their order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from conformance.base.files import read_plain
+from conformance.base.text import safe_name
+from conformance.fuzz.naming import NamedFault
+from conformance.fuzz.state import FILE, MOST_BYTES, STATE, CampaignState, read_state
+from conformance.results.reader import abbreviated
+from conformance.results.results_error import ResultsError, cause_of
+from conformance.run.shard import Shard
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A joined campaign, with the content of the files of its folder.
+
+    ``problems`` say what it lacks, a sentence each.
+    """
+
+    state: CampaignState
+    files: Mapping[str, bytes]
+    problems: Sequence[str]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A folder with shards of the campaign: the number of calls of each."""
+
+    folder: Path
+    state: CampaignState
+    shards: Mapping[Shard, int]
+
+
+def join(folders: Sequence[Path], *, incomplete: bool = False) -> Joined:
+    """Join campaigns that are shards of one, each in its folder.
+
+    Raises `ResultsError` for folders that cannot be joined: they are of different campaigns, or a
+    shard is there twice. Raises it, too, for what is missing, unless ``incomplete`` permits that.
+    """
+    parts: list[_Part] = []
+    for folder in folders:
+        parts.append(_part(folder))
+        for refusal in _refusals(*parts):
+            raise ResultsError(refusal)
+    parts.sort(key=lambda part: min(shard.number for shard in part.shards))
+    done = {shard: calls for part in parts for shard, calls in part.shards.items()}
+    faults = _faults(parts)
+    files: dict[str, bytes] = {}
+    problems = [*_missing(done)]
+    for fault, folder in faults:
+        if not fault.known:
+            mine = _files(folder, fault.name)
+            files |= mine
+            if f"{fault.name}.yaml" not in mine:
+                problems.append(f"{folder} has no {fault.name}.yaml.")
+    if problems and not incomplete:
+        raise ResultsError(" ".join([*problems, "--incomplete joins what is there."]))
+    states = [part.state for part in parts]
+    state = CampaignState(
+        states[0].settings,
+        _joined_shards(done),
+        {name: _sum(each.verdicts[name] for each in states) for name in sorted(states[0].verdicts)},
+        _sum(each.features for each in states),
+        [fault for fault, _ in faults],
+    )
+    return Joined(state, {**files, FILE: STATE.dump_json(state, indent=1)}, problems)
+
+
+def _part(folder: Path) -> _Part:
+    state = read_state(folder)
+    if state is None:
+        raise ResultsError(f"{folder} has no {FILE}: it is no folder of gqa fuzz.")
+    named = ((Shard.named(text), calls) for text, calls in state.done.items())
+    return _Part(folder, state, {shard: calls for shard, calls in named if shard is not None})
+
+
+# Folders that cannot be joined
+
+
+def _refusals(first: _Part, *others: _Part) -> Iterator[str]:
+    """Why the last folder cannot be joined with those before it."""
+    *before, last = first, *others
+    different = f"{last.folder} is of another campaign than {first.folder}: "
+    if (setting := last.state.difference(first.state.settings)) is not None:
+        yield f"{different}it has {setting}."
+    mine, theirs = (sorted(part.state.verdicts) for part in (last, first))
+    if mine != theirs:
+        yield safe_name(f"{different}its targets are {', '.join(mine)}, not {', '.join(theirs)}.")
+    divided = next(iter(first.shards)).of
+    for shard in last.shards:
+        if shard.of != divided:
+            yield f"{different}it has the shard {shard}, and not one of {divided}."
+        for other in before:
+            if shard in other.shards:
+                yield f"Shard {shard} is there twice: in {other.folder} and in {last.folder}."
+
+
+def _missing(done: Mapping[Shard, int]) -> Iterator[str]:
+    of = next(iter(done)).of
+    missing = [str(shard) for n in range(of) if (shard := Shard(n + 1, of)) not in done]
+    if missing:
+        what = "Shard" if len(missing) == 1 else "Shards"
+        yield f"{what} {abbreviated(missing, 8)} missing."
+
+
+# What is joined
+
+
+def _joined_shards(done: Mapping[Shard, int]) -> dict[str, int]:
+    """The calls of each shard; of the undivided campaign if they are its first calls."""
+    of, calls = next(iter(done)).of, sum(done.values())
+    first = {Shard(n + 1, of): len(range(n, calls, of)) for n in range(of)}
+    if done == first:
+        return {"1/1": calls}
+    return {str(shard): done[shard] for shard in sorted(done, key=lambda shard: shard.number)}
+
+
+def _sum(counts: Iterator[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(sorted(total.items()))
+
+
+def _faults(parts: Sequence[_Part]) -> list[tuple[NamedFault, Path]]:
+    """The faults, each with the folder that has its first call, in the order of these calls."""
+    found = [(fault, part.folder) for part in parts for fault in part.state.faults]
+    faults: list[tuple[NamedFault, Path]] = []
+    for fault, folder in sorted(found, key=lambda one: (one[0].number, one[0].name)):
+        known = next((one for one, _ in faults if one.covers(fault)), None)
+        if known is None:
+            faults.append((fault, folder))
+        else:
+            known.calls += fault.calls
+    return faults
+
+
+def _files(folder: Path, name: str) -> dict[str, bytes]:
+    """The case file of a fault, and its program; links are not followed."""
+    files = {}
+    for file in sorted(folder.glob(f"{name}.*")):
+        try:
+            files[file.name] = read_plain(file, MOST_BYTES, follow_links=False)
+        except OSError as error:
+            raise ResultsError(f"{file} cannot be read: {cause_of(error)}.") from None
+    return files

@@ -1,0 +1,76 @@
+"""How far a campaign has come, and the file that says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+
+from conformance.base.files import read_plain
+from conformance.base.text import safe_name
+from conformance.fuzz.naming import NamedFault
+from conformance.operator.call import Length
+from conformance.results.results_error import ResultsError, cause_of
+from conformance.run.shard import Shard
+
+#: The file of a campaign in its folder, and the most bytes that are read of a file there.
+FILE: Final = "campaign.json"
+MOST_BYTES: Final = 1 << 26
+
+
+def _one_spelling(text: str) -> str:
+    if str(Shard.named(text)) != text:
+        raise ValueError("no shard")
+    return text
+
+
+@dataclass
+class CampaignState:
+    """How far a campaign has come: the calls done, their verdicts and features, and the faults.
+
+    ``settings`` must stay the same while it goes on. ``done`` has the number of calls of each
+    shard, ``1/1`` if the campaign is not divided; ``verdicts`` are those of each target.
+    """
+
+    settings: dict[str, str]
+    done: Annotated[
+        dict[Annotated[str, AfterValidator(_one_spelling)], Length], Field(min_length=1)
+    ]
+    verdicts: dict[str, dict[str, Length]] = field(default_factory=dict)
+    features: dict[str, Length] = field(default_factory=dict)
+    faults: list[NamedFault] = field(default_factory=list)
+
+    @property
+    def calls(self) -> int:
+        """The number of calls done."""
+        return sum(self.done.values())
+
+    def difference(self, settings: dict[str, str]) -> str | None:
+        """Half a sentence about a setting that differs: "--seed '0', not '1'"; None if none does.
+
+        Settings that are not in ``settings`` are not compared.
+        """
+        for name, value in settings.items():
+            if (was := self.settings.get(name)) != value:
+                return safe_name(f"{name} {was!r}, not {value!r}")
+        return None
+
+
+#: Reads and writes the file of a campaign.
+STATE: Final = TypeAdapter(CampaignState)
+
+
+def read_state(folder: Path) -> CampaignState | None:
+    """The state of the campaign in a folder, None if there is none. Raises `ResultsError`."""
+    file = folder / FILE
+    try:
+        return STATE.validate_json(read_plain(file, MOST_BYTES), strict=True)
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"])) or "it"
+        raise ResultsError(f"{file} is no campaign: {safe_name(place)} is wrong.") from None
+    except OSError as error:
+        raise ResultsError(f"{file} cannot be read: {cause_of(error)}.") from None
