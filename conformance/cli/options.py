@@ -6,13 +6,15 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from conformance.cli.common import BadArgument, check_writable
-from conformance.run.shard import Shard
 from conformance.targets.catalogue import OptionValues, run_options, target_names
+
+if TYPE_CHECKING:
+    from conformance.run.shard import Shard
 
 PATHS = click.argument("paths", nargs=-1, metavar="[PATH]...")
 EXPRESSION = click.option(
@@ -129,6 +131,8 @@ def gathered(**kinds: type) -> Callable[[Callable[..., int]], Callable[..., int]
 
 def shard_of(text: str) -> Shard:
     """The value of ``--shard``. Raises `BadArgument`."""
+    from conformance.run.shard import Shard  # imports pydantic and NumPy
+
     shard = Shard.named(text)
     if shard is None:
         raise BadArgument(f"--shard: '{text}' is not a shard: it takes NUMBER/OF, such as 3/8.")
