@@ -64,7 +64,7 @@ def merge_campaigns(folders: Sequence[Path], output: Path, *, incomplete: bool) 
         click.echo(line)
     if "1/1" not in state.done and not joined.problems:
         few, many = min(state.done.values()), max(state.done.values())
-        click.echo(f"Its shards have {few:,} to {many:,} calls: they were not drawn to one number.")
+        click.echo(f"Its shards have done {few:,} to {many:,} calls, not the same number.")
     for problem in joined.problems:
         say(problem)
     return Status.INFRASTRUCTURE if joined.problems else Status.AS_EXPECTED

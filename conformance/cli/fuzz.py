@@ -134,10 +134,9 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
     donors = Donors.of(meant.named)
     if not donors.changeable:
         raise BadArgument("--from: these cases have no feature that can be drawn; name others.")
-    settings = {"corpus": corpus_digest(meant.named)}
-    if state.calls:
-        _check_same(asked.out, state, settings)
-    state.settings |= settings
+    drawn_from = {"corpus": corpus_digest(meant.named)}
+    state.settings = drawn_from | state.settings
+    _check_same(asked.out, state, drawn_from)
     corpus = meant.loaded if meant.whole else find(()).loaded
     plans = [Plan(target, (), ()) for target in named]
     if not asked.against:

@@ -142,9 +142,11 @@ def _faults(parts: Sequence[_Part]) -> list[tuple[NamedFault, Path]]:
 
 
 def _files(folder: Path, name: str) -> dict[str, bytes]:
-    """The case file of a fault, and its program; links are not followed."""
+    """The case file of a fault, and its program; a link is neither."""
     files = {}
     for file in sorted(folder.glob(f"{name}.*")):
+        if file.is_symlink():
+            continue
         try:
             files[file.name] = read_plain(file, MOST_BYTES, follow_links=False)
         except OSError as error:

@@ -12,6 +12,7 @@ import pytest
 from as_user import Gqa, in_this_process
 from shipped import cases_of_theme
 
+from conformance import __version__
 from conformance.base.paths import data_path
 from conformance.case.load import load_file
 from conformance.diagnosis.shared import effort
@@ -119,12 +120,12 @@ def test_a_fault_is_told_once_and_small(tmp_path: Path, gqa: Gqa) -> None:
     assert (again.status, again.out.count("wrong")) == (1, again.out.count("wrong"))
     state = json.loads((tmp_path / "fuzz" / "campaign.json").read_text())
     (fault,) = state["faults"]
-    assert state["done"] == 60
+    assert state["done"] == {"1/1": 60}
     assert fault["calls"] > 1
     more = gqa(*command, "--calls", "120")  # it goes on, and the fault is known to the campaign
     assert "gqa run" not in more.out
     state = json.loads((tmp_path / "fuzz" / "campaign.json").read_text())
-    assert (state["done"], len(state["faults"])) == (120, 1)
+    assert (state["done"], len(state["faults"])) == ({"1/1": 120}, 1)
 
 
 @pytest.mark.push
@@ -170,6 +171,7 @@ def test_two_builds_are_compared(tmp_path: Path, gqa: Gqa) -> None:
     assert done.out.count("wrong on mutant@1.0: ") == 1
     assert f"--ep {both[0]}" in done.out  # the worse one
     assert "As if a local window sees one token more" in done.out
+    assert done.out.splitlines().count("mutant@1.0#2: 60 pass") == 1
     copy = shutil.copy(tmp_path / "correct", tmp_path / "copy")
     again = gqa(*command, "--ep", both[1], "--ep", f"exec:{copy}", "--out", "same")
     assert again.status == 0
@@ -189,11 +191,25 @@ def test_shards_draw_different_calls(tmp_path: Path, gqa: Gqa) -> None:
         done = gqa(*command, "--calls", "80", "--shard", shard, "--out", folder, "--jobs", "1")
         assert done.status == 1
         state = json.loads((tmp_path / folder / "campaign.json").read_text())
-        assert state["done"] == 40
+        assert state["done"] == {shard: 40}
         numbers.append(state["faults"][0]["number"] % 2)
     assert numbers == [0, 1]
     names = [{file.name for file in (tmp_path / f"fuzz{n}").glob("*.yaml")} for n in (1, 2)]
     assert names[0] == names[1]  # a fault has one name
+
+
+@pytest.mark.push
+def test_a_campaign_ends_when_its_cases_change(tmp_path: Path, gqa: Gqa) -> None:
+    own = tmp_path / "own.yaml"
+    shutil.copy(data_path("cases") / "window.yaml", own)
+    command = ("fuzz", "--ep", kernel(tmp_path), "--from", "own.yaml", "--jobs", "1")
+    assert gqa(*command, "--calls", "2").status == 0
+    assert "fuzz has 2 calls, and goes on." in gqa(*command, "--calls", "4").out
+    own.write_text(f"{own.read_text()}# changed\n")
+    done = gqa(*command, "--calls", "6")
+    assert (done.status, done.out) == (2, "")
+    assert "fuzz/campaign.json is of a campaign with corpus '" in done.err
+    assert len(done.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -203,17 +219,24 @@ def test_shards_draw_different_calls(tmp_path: Path, gqa: Gqa) -> None:
         (("--seconds", "nan"), "--seconds: nan is no number of seconds."),
         (("--from", "smoke/prompt[dtype=float32,sequence_length=5]"), "have no feature"),
         (("--seed", "2"), "with --seed '0', not '2'; name another folder: --out."),
-        (("--out", "broken"), "is no campaign: it is wrong; delete it, or name another folder"),
-        (("--out", "negative"), "is no campaign: done is wrong; delete it, or name another folder"),
+        (("--shard", "2/3"), "with --shard '1/1', not '2/3'; name another folder: --out."),
+        (("--out", "broken"), "is no campaign: it is wrong. Delete it, or name another folder"),
+        (("--out", "negative"), "is no campaign: done.1/1 is wrong. Delete it, or name"),
     ],
 )
 def test_bad_input(tmp_path: Path, gqa: Gqa, options: tuple[str, ...], sentence: str) -> None:
     target = kernel(tmp_path)
-    settings = {"--ep": target, "--seed": "0", "--shard": "1/1", "--from": "", "--against": "no"}
+    settings = {
+        "suite": __version__,
+        "--ep": target,
+        "--seed": "0",
+        "--from": "",
+        "--against": "no",
+    }
     for folder, content in (
         ("broken", "["),
-        ("negative", json.dumps({"settings": settings, "done": -1})),
-        ("fuzz", json.dumps({"settings": settings})),
+        ("negative", json.dumps({"settings": settings, "done": {"1/1": -1}})),
+        ("fuzz", json.dumps({"settings": settings, "done": {"1/1": 5}})),
     ):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "campaign.json").write_text(content)
