@@ -62,7 +62,7 @@ def merge_campaigns(folders: Sequence[Path], output: Path, *, incomplete: bool) 
     state = joined.state
     for line in (f"Campaign: {output}, {exact_line(counts(state), 600)}", *summary(state)):
         click.echo(line)
-    if "1/1" not in state.done and not joined.problems:
+    if len(state.done) > 1 and not joined.problems:
         few, many = min(state.done.values()), max(state.done.values())
         click.echo(f"Its shards have done {few:,} to {many:,} calls, not the same number.")
     for problem in joined.problems:

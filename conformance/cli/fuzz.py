@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from conformance import __version__
-from conformance.base.text import printable
+from conformance.base.text import printable, safe_name
 from conformance.base.words import plural
 from conformance.case.corpus import find
 from conformance.cli import options
@@ -129,7 +129,7 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
     if asked.against and len(named) != 2:
         raise BadArgument(f"--against compares two targets; this campaign has {len(named)}.")
     settings = asked.settings([target.label for target in named])
-    state = _earlier(asked.out, CampaignState(settings, {str(shard): 0}))
+    state = _earlier(asked.out, CampaignState(settings, {shard: 0}))
     meant = find(asked.donors)
     donors = Donors.of(meant.named)
     if not donors.changeable:
@@ -183,8 +183,9 @@ def _earlier(folder: Path, now: CampaignState) -> CampaignState:
     if state is None:
         return now
     _check_same(folder, state, now.settings)
-    if state.done.keys() != now.done.keys():
-        raise _another(folder, f"--shard {' '.join(state.done)!r}, not {' '.join(now.done)!r}")
+    was, shard = (safe_name(" ".join(map(str, each.done))) for each in (state, now))
+    if was != shard:
+        raise _another(folder, f"--shard {was!r}, not {shard!r}")
     return state
 
 

@@ -54,7 +54,7 @@ class Campaign:
         self.unjudged: dict[str, int] = {}
         self._drawing = drawing
         self._targets = [TargetFaults(plan, corpus, state.faults, until) for plan in plans]
-        self._shard = str(shard)
+        self._shard = shard
         self._numbers = range(shard.number - 1, calls, shard.of)
         self._jobs = jobs
         self._until = until

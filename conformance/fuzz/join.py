@@ -28,13 +28,8 @@ class Joined:
     problems: Sequence[str]
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A folder with shards of the campaign: the number of calls of each."""
-
-    folder: Path
-    state: CampaignState
-    shards: Mapping[Shard, int]
+#: The folder of a campaign, and its state.
+_InFolder = tuple[Path, CampaignState]
 
 
 def join(folders: Sequence[Path], *, incomplete: bool = False) -> Joined:
@@ -43,13 +38,17 @@ def join(folders: Sequence[Path], *, incomplete: bool = False) -> Joined:
     Raises `ResultsError` for folders that cannot be joined: they are of different campaigns, or a
     shard is there twice. Raises it, too, for what is missing, unless ``incomplete`` permits that.
     """
-    parts: list[_Part] = []
+    parts: list[_InFolder] = []
     for folder in folders:
-        parts.append(_part(folder))
+        state = read_state(folder)
+        if state is None:
+            raise ResultsError(f"{folder} has no {FILE}: it is no folder of gqa fuzz.")
+        parts.append((folder, state))
         for refusal in _refusals(*parts):
             raise ResultsError(refusal)
-    parts.sort(key=lambda part: min(shard.number for shard in part.shards))
-    done = {shard: calls for part in parts for shard, calls in part.shards.items()}
+    parts.sort(key=lambda part: min(shard.number for shard in part[1].done))
+    states = [state for _, state in parts]
+    done = {shard: calls for state in states for shard, calls in state.done.items()}
     faults = _faults(parts)
     files: dict[str, bytes] = {}
     problems = [*_missing(done)]
@@ -61,7 +60,6 @@ def join(folders: Sequence[Path], *, incomplete: bool = False) -> Joined:
                 problems.append(f"{folder} has no {fault.name}.yaml.")
     if problems and not incomplete:
         raise ResultsError(" ".join([*problems, "--incomplete joins what is there."]))
-    states = [part.state for part in parts]
     state = CampaignState(
         states[0].settings,
         _joined_shards(done),
@@ -72,33 +70,26 @@ def join(folders: Sequence[Path], *, incomplete: bool = False) -> Joined:
     return Joined(state, {**files, FILE: STATE.dump_json(state, indent=1)}, problems)
 
 
-def _part(folder: Path) -> _Part:
-    state = read_state(folder)
-    if state is None:
-        raise ResultsError(f"{folder} has no {FILE}: it is no folder of gqa fuzz.")
-    named = ((Shard.named(text), calls) for text, calls in state.done.items())
-    return _Part(folder, state, {shard: calls for shard, calls in named if shard is not None})
-
-
 # Folders that cannot be joined
 
 
-def _refusals(first: _Part, *others: _Part) -> Iterator[str]:
+def _refusals(first: _InFolder, *others: _InFolder) -> Iterator[str]:
     """Why the last folder cannot be joined with those before it."""
-    *before, last = first, *others
-    different = f"{last.folder} is of another campaign than {first.folder}: "
-    if (setting := last.state.difference(first.state.settings)) is not None:
+    *before, (folder, last) = first, *others
+    different = f"{folder} is of another campaign than {first[0]}: "
+    wanted = {**dict.fromkeys(last.settings), **first[1].settings}
+    if (setting := last.difference(wanted)) is not None:
         yield f"{different}it has {setting}."
-    mine, theirs = (sorted(part.state.verdicts) for part in (last, first))
+    mine, theirs = (sorted(state.verdicts) for state in (last, first[1]))
     if mine != theirs:
         yield safe_name(f"{different}its targets are {', '.join(mine)}, not {', '.join(theirs)}.")
-    divided = next(iter(first.shards)).of
-    for shard in last.shards:
+    divided = next(iter(first[1].done)).of
+    for shard in last.done:
         if shard.of != divided:
             yield f"{different}it has the shard {shard}, and not one of {divided}."
-        for other in before:
-            if shard in other.shards:
-                yield f"Shard {shard} is there twice: in {other.folder} and in {last.folder}."
+        for other, state in before:
+            if shard in state.done:
+                yield f"Shard {shard} is there twice: in {other} and in {folder}."
 
 
 def _missing(done: Mapping[Shard, int]) -> Iterator[str]:
@@ -112,13 +103,13 @@ def _missing(done: Mapping[Shard, int]) -> Iterator[str]:
 # What is joined
 
 
-def _joined_shards(done: Mapping[Shard, int]) -> dict[str, int]:
+def _joined_shards(done: Mapping[Shard, int]) -> dict[Shard, int]:
     """The calls of each shard; of the undivided campaign if they are its first calls."""
     of, calls = next(iter(done)).of, sum(done.values())
     first = {Shard(n + 1, of): len(range(n, calls, of)) for n in range(of)}
     if done == first:
-        return {"1/1": calls}
-    return {str(shard): done[shard] for shard in sorted(done, key=lambda shard: shard.number)}
+        return {Shard(1, 1): calls}
+    return {shard: done[shard] for shard in sorted(done, key=lambda shard: shard.number)}
 
 
 def _sum(counts: Iterator[Mapping[str, int]]) -> dict[str, int]:
@@ -128,9 +119,9 @@ def _sum(counts: Iterator[Mapping[str, int]]) -> dict[str, int]:
     return dict(sorted(total.items()))
 
 
-def _faults(parts: Sequence[_Part]) -> list[tuple[NamedFault, Path]]:
+def _faults(parts: Sequence[_InFolder]) -> list[tuple[NamedFault, Path]]:
     """The faults, each with the folder that has its first call, in the order of these calls."""
-    found = [(fault, part.folder) for part in parts for fault in part.state.faults]
+    found = [(fault, folder) for folder, state in parts for fault in state.faults]
     faults: list[tuple[NamedFault, Path]] = []
     for fault, folder in sorted(found, key=lambda one: (one[0].number, one[0].name)):
         known = next((one for one, _ in faults if one.covers(fault)), None)

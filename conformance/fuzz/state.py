@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
 from conformance.base.files import read_plain
 from conformance.base.text import safe_name
@@ -20,10 +21,14 @@ FILE: Final = "campaign.json"
 MOST_BYTES: Final = 1 << 26
 
 
-def _one_spelling(text: str) -> str:
-    if str(Shard.named(text)) != text:
+def _shard(text: str) -> Shard:
+    shard = Shard.named(text)
+    if shard is None or str(shard) != text:  # each has one spelling
         raise ValueError("no shard")
-    return text
+    return shard
+
+
+_Shard = Annotated[Shard, PlainValidator(_shard), PlainSerializer(str)]
 
 
 @dataclass
@@ -31,13 +36,11 @@ class CampaignState:
     """How far a campaign has come: the calls done, their verdicts and features, and the faults.
 
     ``settings`` must stay the same while it goes on. ``done`` has the number of calls of each
-    shard, ``1/1`` if the campaign is not divided; ``verdicts`` are those of each target.
+    shard, all of one division; ``verdicts`` are those of each target.
     """
 
     settings: dict[str, str]
-    done: Annotated[
-        dict[Annotated[str, AfterValidator(_one_spelling)], Length], Field(min_length=1)
-    ]
+    done: Annotated[dict[_Shard, Length], Field(min_length=1)]
     verdicts: dict[str, dict[str, Length]] = field(default_factory=dict)
     features: dict[str, Length] = field(default_factory=dict)
     faults: list[NamedFault] = field(default_factory=list)
@@ -47,7 +50,7 @@ class CampaignState:
         """The number of calls done."""
         return sum(self.done.values())
 
-    def difference(self, settings: dict[str, str]) -> str | None:
+    def difference(self, settings: Mapping[str, str | None]) -> str | None:
         """Half a sentence about a setting that differs: "--seed '0', not '1'"; None if none does.
 
         Settings that are not in ``settings`` are not compared.

@@ -14,6 +14,7 @@ from conformance.base.paths import data_path
 from conformance.fuzz.join import join
 from conformance.fuzz.naming import NamedFault
 from conformance.fuzz.state import FILE, STATE, CampaignState
+from conformance.run.shard import Shard
 
 TARGET = "cpu@1.0"
 
@@ -22,14 +23,14 @@ def fault(number: int, like: tuple[str, ...] = (), **needs: str) -> NamedFault:
     return NamedFault(TARGET, ("wrong", "", "beyond_budget"), needs, number, like=like)
 
 
-def shard(folder: Path, name: str, *faults: NamedFault) -> Path:
+def shard(folder: Path, number: int, *faults: NamedFault) -> Path:
     """The folder of a shard with these faults, whose case files say where they are from."""
     folder.mkdir()
     verdicts = {TARGET: {"wrong": sum(one.calls for one in faults)}}
-    state = CampaignState({"--seed": "0"}, {name: 10}, verdicts, {}, list(faults))
+    state = CampaignState({"--seed": "0"}, {Shard(number, 3): 10}, verdicts, {}, list(faults))
     (folder / FILE).write_bytes(STATE.dump_json(state))
     for one in faults:
-        (folder / f"{one.name}.yaml").write_text(f"{name}, call {one.number}")
+        (folder / f"{one.name}.yaml").write_text(f"shard {number}, call {one.number}")
     return folder
 
 
@@ -59,9 +60,9 @@ def test_one_fault_has_one_name_in_all_shards(tmp_path: Path) -> None:
     window, half = fault(6, window="shorter"), fault(3, dtype="float16")
     bias, both = fault(4, ("m",), bias="4d"), fault(1, window="shorter", softcap="yes")
     folders = [
-        shard(tmp_path / "a", "1/3", half, window),
-        shard(tmp_path / "b", "2/3", both, bias, fault(7, window="shorter")),
-        shard(tmp_path / "c", "3/3", fault(5, ("m",), packed="yes"), fault(8, **half.needs, k="v")),
+        shard(tmp_path / "a", 1, half, window),
+        shard(tmp_path / "b", 2, both, bias, fault(7, window="shorter")),
+        shard(tmp_path / "c", 3, fault(5, ("m",), packed="yes"), fault(8, **half.needs, k="v")),
     ]
     first, *others = [join(order) for order in itertools.permutations(folders)]
     assert [(one.number, one.calls) for one in first.state.faults] == [
@@ -70,6 +71,6 @@ def test_one_fault_has_one_name_in_all_shards(tmp_path: Path) -> None:
         (4, 2),
         (6, 2),
     ]
-    assert first.files[f"{window.name}.yaml"] == b"1/3, call 6"
+    assert first.files[f"{window.name}.yaml"] == b"shard 1, call 6"
     assert {*first.files} == {FILE, *(f"{one.name}.yaml" for one in (both, half, bias, window))}
     assert all([*each.files.items()] == [*first.files.items()] for each in others)
