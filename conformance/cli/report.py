@@ -284,9 +284,9 @@ def _compared(old: Path, new: Path) -> RunDifferences:
 @click.option("--compact", is_flag=True, help="Leave out times, and the figures of what passes.")
 @click.option("--incomplete", is_flag=True, help="Join although something is missing.")
 def merge(results: Sequence[Path], output: Path, compact: bool, incomplete: bool) -> int:
-    """Join results files into one, or the shards of a campaign, the folders of gqa fuzz.
+    """Join results files, or the shards of a campaign, into one.
 
-    Results are shards of one run, or runs on several targets or releases, of one suite and one
+    A campaign's are the folders of gqa fuzz. Results are shards of one run, or runs on several targets or releases, of one suite and one
     corpus. Each case is in them once on each target.
 
     \b

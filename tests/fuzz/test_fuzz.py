@@ -183,22 +183,6 @@ def test_two_builds_are_compared(tmp_path: Path, gqa: Gqa) -> None:
 
 
 @pytest.mark.push
-def test_shards_draw_different_calls(tmp_path: Path, gqa: Gqa) -> None:
-    numbers = []
-    for shard in ("1/2", "2/2"):
-        folder = f"fuzz{shard[0]}"
-        command = ("fuzz", "--ep", kernel(tmp_path, "window_one_longer"), "--from", "window")
-        done = gqa(*command, "--calls", "80", "--shard", shard, "--out", folder, "--jobs", "1")
-        assert done.status == 1
-        state = json.loads((tmp_path / folder / "campaign.json").read_text())
-        assert state["done"] == {shard: 40}
-        numbers.append(state["faults"][0]["number"] % 2)
-    assert numbers == [0, 1]
-    names = [{file.name for file in (tmp_path / f"fuzz{n}").glob("*.yaml")} for n in (1, 2)]
-    assert names[0] == names[1]  # a fault has one name
-
-
-@pytest.mark.push
 def test_a_campaign_ends_when_its_cases_change(tmp_path: Path, gqa: Gqa) -> None:
     own = tmp_path / "own.yaml"
     shutil.copy(data_path("cases") / "window.yaml", own)
