@@ -286,8 +286,9 @@ def _compared(old: Path, new: Path) -> RunDifferences:
 def merge(results: Sequence[Path], output: Path, compact: bool, incomplete: bool) -> int:
     """Join results files, or the shards of a campaign, into one.
 
-    A campaign's are the folders of gqa fuzz. Results are shards of one run, or runs on several targets or releases, of one suite and one
-    corpus. Each case is in them once on each target.
+    The shards of a campaign are folders of gqa fuzz. Results are shards of one run, or runs on
+    several targets or releases, of one suite and one corpus; each case is in them once on each
+    target.
 
     \b
     Exit status: 0 written        2 the files cannot be joined
