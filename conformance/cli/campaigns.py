@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from conformance.base.files import write_files
-from conformance.base.text import exact_line
+from conformance.base.text import exact_line, printable
 from conformance.base.words import plural
 from conformance.cli.common import BadArgument, Status, reading, say
 from conformance.fuzz.join import join
@@ -61,7 +61,7 @@ def merge_campaigns(folders: Sequence[Path], output: Path, *, incomplete: bool) 
         raise ResultsError(f"Cannot write the campaign to {output}: {cause_of(error)}.") from None
     state = joined.state
     for line in (f"Campaign: {output}, {exact_line(counts(state), 600)}", *summary(state)):
-        click.echo(line)
+        click.echo(printable(line))
     if len(state.done) > 1 and not joined.problems:
         few, many = min(state.done.values()), max(state.done.values())
         click.echo(f"Its shards have done {few:,} to {many:,} calls, not the same number.")
