@@ -90,15 +90,34 @@ def contract_by_features(features: Mapping[str, str | None]) -> Contract | None:
 def contract_of_calls(features: Sequence[Mapping[str, str | None]]) -> Contract | None:
     """The contract of calls on one session: the one that demands least, the last call's if equal.
 
-    None if a call has none.
+    The same holds for each execution provider. None if a call has no contract.
     """
-    contracts = [found for each in features if (found := contract_by_features(each))]
-    least = max(reversed(contracts), key=_leniency, default=None)
-    return least if len(contracts) == len(features) else None
+    contracts = [found for each in reversed(features) if (found := contract_by_features(each))]
+    if len(contracts) < len(features):
+        return None
+    least = max(contracts, key=_leniency)
+    of_providers = {name for contract in contracts for name in contract.providers}
+    if len(contracts) == 1 or not of_providers:
+        return least
+    return least.model_copy(
+        update={
+            "providers": {
+                name: _difference(max((each.on(name) for each in contracts), key=_leniency))
+                for name in sorted(of_providers)
+            }
+        }
+    )
 
 
 def _leniency(contract: Contract) -> tuple[int, int]:
     return STRICTNESS.index(contract.demands), STRENGTH.index(contract.basis)
+
+
+def _difference(contract: Contract) -> ProviderContract:
+    """The contract for a provider, in full."""
+    return ProviderContract(
+        **{name: getattr(contract, name) for name in ProviderContract.model_fields}
+    )
 
 
 @cache

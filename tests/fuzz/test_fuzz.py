@@ -91,6 +91,9 @@ def test_what_is_drawn(drawn: list[DrawnCall]) -> None:
     filled = [each for case in legal for each in case.call.inputs.values() if each.elements]  # type: ignore[union-attr]
     assert filled
     assert any(case.relation for case in legal)
+    earlier = [each for case in legal for each in case.call.earlier_calls]
+    assert any(each.batch_size for each in earlier)
+    assert max(len(case.call.earlier_calls) for case in legal) > 2
     refused = [one.case for one in drawn if one.beside is not None]
     assert refused
     assert all(case.contract.demands == "rejects" for case in refused)

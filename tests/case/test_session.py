@@ -1,0 +1,113 @@
+"""Calls before another one on the same session: their inputs, contract and simplifications."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from case_files import cases_of
+
+from conformance.bundle.prepare import prepare
+from conformance.case.case import Case
+from conformance.case.steps import steps_of
+from conformance.diagnosis.shared import effort
+from conformance.diagnosis.simpler import simplifications
+from conformance.operator.call import Call, EarlierCall
+from conformance.results.descriptions import case_record
+
+FIELDS: dict[str, Any] = {
+    "past_sequence_length": 3,
+    "batch_size": 2,
+    "max_sequence_length": 9,
+    "rotary": "half_split",
+    "shared_buffer": True,
+}
+EARLIER = (
+    EarlierCall(batch_size=3, past_sequence_length=0, sequence_length=5),
+    EarlierCall(max_sequence_length=16, past_sequence_length=12),
+)
+
+
+@pytest.fixture
+def call() -> Call:
+    return Call(**FIELDS, earlier_calls=EARLIER)
+
+
+def test_each_call_has_lengths_and_inputs_of_its_own(call: Call) -> None:
+    shapes = [[step.input(name).shape for name in ("query", "past_key")] for step in steps_of(call)]
+    assert shapes == [
+        [(3, 5, 64), (3, 2, 9, 16)],
+        [(2, 1, 64), (2, 2, 16, 16)],
+        [(2, 1, 64), (2, 2, 9, 16)],
+    ]
+    assert [step.total_lengths for step in steps_of(call)] == [(5, 5, 5), (13, 13), (4, 4)]
+    assert not any(step.carried for step in steps_of(call))
+    rows = {step.input("cos_cache").shape for step in steps_of(call)}
+    assert rows == {(16, 8)}  # so that all calls could have it as a constant
+
+
+def test_the_last_call_computes_what_it_computes_alone(call: Call) -> None:
+    alone = replace(call, earlier_calls=(), rotary_cache_length=16)
+    session, single = prepare(call), prepare(alone)
+    for name, array in single.script.steps[-1].inputs.items():
+        np.testing.assert_array_equal(session.script.steps[-1].inputs[name], array)
+    for name, expected in single.expected[-1].items():
+        np.testing.assert_array_equal(session.expected[-1][name].value, expected.value)
+    drawn = [step.inputs["query"] for step in session.script.steps]
+    assert not np.array_equal(drawn[1], drawn[2])
+
+
+def test_a_loop_goes_on_with_its_own_present() -> None:
+    steps = steps_of(Call(loop=(5, 1), earlier_calls=(EarlierCall(sequence_length=7),)))
+    assert [step.total_sequence_length for step in steps] == [7, 5, 6]
+    assert [step.carried for step in steps] == [False, False, True]
+    assert [step.input("past_key").shape for step in steps][1] == (1, 2, 0, 16)
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Callable[..., Case]:
+    def read(**fields: Any) -> Case:
+        written = ", ".join(f"{name}: {value}" for name, value in fields.items())
+        (one,) = cases_of(tmp_path, f"- {{name: a, {written}}}\n")
+        return replace(one, written_contract=None)  # by features
+
+    return read
+
+
+def test_a_session_must_do_what_each_of_its_calls_must(case: Callable[..., Case]) -> None:
+    sliding = {"past_sequence_length": 1, "local_window_size": 1, "sliding_window_cache": 1}
+    single, cpu = case(**sliding), "CPUExecutionProvider"
+    assert single.contract.on(cpu).demands == "computes"
+    after = case(**sliding, earlier_calls="[{batch_size: 2, sequence_length: 2}]")
+    assert after.contract.on(cpu).demands == "either"
+    assert "batch_size" in after.contract.on(cpu).mentions
+    assert case(**sliding, earlier_calls="[{batch_size: 2}]").contract == single.contract
+
+
+def test_a_chunk_of_a_batch_may_be_refused_in_a_loop_too(case: Callable[..., Case]) -> None:
+    assert case(loop="[2, 2]").contract.demands == "computes"
+    assert case(loop="[2, 2]", batch_size=2).contract.demands == "either"
+    assert case(loop="[2, 1]", batch_size=2).contract.demands == "computes"
+
+
+def test_a_session_becomes_smaller(case: Callable[..., Case]) -> None:
+    one = case(past_sequence_length=3, earlier_calls="[{batch_size: 2}, {sequence_length: 4}]")
+    changes = simplifications(one)["earlier_calls"]
+    assert changes[0] == {"earlier_calls": ()}
+    lists = [each["earlier_calls"] for each in changes]
+    assert (EarlierCall(batch_size=2),) in lists
+    assert (EarlierCall(batch_size=2), EarlierCall()) in lists
+    alone = next(each for each in changes if each.get("batch_size") == 2)
+    assert alone["earlier_calls"] == ()
+    assert effort(one) > effort(case(past_sequence_length=3))
+
+
+def test_a_record_lists_the_past_of_each_call(case: Callable[..., Case]) -> None:
+    """Also one that is like the first call's: otherwise it would be the present before it."""
+    one = case(cache="concatenated", earlier_calls="[{}]")
+    (later,) = case_record(one).call.later
+    assert {"past_key", "past_value"} <= {each.name for each in later}
