@@ -70,6 +70,7 @@ class TargetFaults:
         self._until = until
         self._passing: list[Case] = []
         self._known: dict[str, NamedFault | None] = {}
+        self._likes: dict[str, tuple[str, ...]] = {}
         self._covered: dict[tuple[Path, int], tuple[Case, ...]] = {}
 
     def note_passing(self, case: Case) -> None:
@@ -100,7 +101,9 @@ class TargetFaults:
             fault = NamedFault(run.ready.name, signature, needs, drawn.number)
             fault.known = self._known_line(run, drawn, made.case, signature)
             alike = () if fault.known else self._alike(run, drawn.case, made.case, result)
-        fault.like = tuple(name for one in alike for name in one.names)
+            fault.like = _names(alike)
+            if fault.like:
+                fault.known = self._known_alike(run, fault, made.case)
         for other in self._mine():
             if other.covers(fault):
                 other.calls += 1
@@ -141,6 +144,24 @@ class TargetFaults:
             if is_known:
                 return f"{line.place}:{line.line}"
         return ""
+
+    def _known_alike(self, run: PlanRun, fault: NamedFault, case: Case) -> str:
+        """The place of the expectation of a similar case that is like the same known faults."""
+        lines = self.plan.lines_for(run.ready)
+        fit = [line for line in lines if fault.signature[0] in line.known.verdicts]
+        pairs = ((each, line) for line in fit for each in self._near(line, case))
+        for each, line in nsmallest(NEAR, pairs, key=lambda pair: distance(pair[0], case)):
+            if self._like_of(run, each) == fault.like:
+                return f"{line.place}:{line.line}"
+        return ""
+
+    def _like_of(self, run: PlanRun, case: Case) -> tuple[str, ...]:
+        """The known faults that return the values of a wrong case of the corpus."""
+        if case.id not in self._likes:
+            record = run.tried(case) if run.ready.cannot_take(case) is None else None
+            alike = self._alike(run, case, case, record) if record is not None else ()
+            self._likes[case.id] = _names(alike)
+        return self._likes[case.id]
 
     def _near(self, line: Expectation, case: Case) -> Sequence[Case]:
         """The cases that an expectation decides about and whose features are the most alike."""
@@ -202,3 +223,7 @@ class TargetFaults:
         """The time until which a call is looked at."""
         now = time.monotonic()
         return now + (LATE_SECONDS if now >= self._until else SECONDS)
+
+
+def _names(alike: Sequence[MatchingFault]) -> tuple[str, ...]:
+    return tuple(name for one in alike for name in one.names)
