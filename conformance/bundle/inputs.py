@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import zlib
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -61,7 +60,7 @@ def _draw(call: Call, step: Step, tensor: Tensor) -> Array:
     stream = None
     if tensor.node is not None:  # an input of a graph has the values of an input of its node
         stream = stream_of(call, step, tensor.name)
-        call, tensor = tensor.node, replace(tensor, name=tensor.role)
+        call, tensor = tensor.node, tensor._replace(name=tensor.role)
     if tensor.data is not None:
         written = np.int64 if integer else np.float64
         numbers = np.array(tensor.data, dtype=written).reshape(tensor.shape)
@@ -196,7 +195,7 @@ def _packed(call: Call, step: Step, tensor: Tensor, stream: str | None) -> Array
     assert tensor.shape is not None
     assert tensor.values is not None
     parts = [
-        replace(tensor, name=name, shape=(*tensor.shape[:-1], width), values=values)
+        tensor._replace(name=name, shape=(*tensor.shape[:-1], width), values=values)
         for name, width, values in packed_parts(call, tensor.values)
     ]
     drawn = [_filled(call, step, part, part_of(stream, part.name)) for part in parts]

@@ -68,7 +68,7 @@ def _with_constants(call: Call, steps: list[Step]) -> tuple[Step, ...]:
             raise ShapeError("constants", f"{name} is the tensor of {tensor.same_as}; name that")
         if name in constants:
             raise ShapeError("constants", f"{name} is listed twice")
-        constants[name] = replace(tensor, constant=True)
+        constants[name] = tensor._replace(constant=True)
     if not constants:
         return tuple(steps)
     return tuple(
@@ -169,12 +169,14 @@ def _with_tensors(call: Call, step: Step, past: int, rotary_rows: int) -> Step:
 
 def _with_same_tensors(call: Call, inputs: list[tuple[Tensor, bool]]) -> list[tuple[Tensor, bool]]:
     """The inputs; one that shares its tensor with another input gets its shape and type."""
-    by_name = {tensor.name: tensor for tensor, _ in inputs}
     others = {
         name: override.same_as
         for name, override in call.inputs.items()
         if isinstance(override, InputOverride) and override.same_as
     }
+    if not others:
+        return inputs
+    by_name = {tensor.name: tensor for tensor, _ in inputs}
     found = []
     for tensor, explicit in inputs:
         other = others.get(tensor.name)
@@ -186,7 +188,7 @@ def _with_same_tensors(call: Call, inputs: list[tuple[Tensor, bool]]) -> list[tu
                 )
             if other in others or not their.connected:
                 raise ShapeError(field, f"{other} has no tensor of its own")
-            tensor = replace(their, name=tensor.name, same_as=other)
+            tensor = their._replace(name=tensor.name, same_as=other)
         found.append((tensor, explicit))
     return found
 

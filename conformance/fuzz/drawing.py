@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from conformance.base.yaml_source import InputError
 from conformance.case.case import Case, misfits
+from conformance.case.contract import Contract
 from conformance.case.relations import RELATIONS
 from conformance.diagnosis.shared import effort
 from conformance.operator.call import (
@@ -170,17 +171,19 @@ class Drawing:
         beside = random.choice(self.donors.refused) if refused else None
         case = None
         while case is None:
-            case = self._allowed(random) if beside is None else self._refused(random, beside)
-        case = replace(case, id=f"{THEME}/call_{number}", name=f"call_{number}")
+            if beside is None:
+                case = self._allowed(random, number)
+            else:
+                case = self._refused(random, number, beside)
         return DrawnCall(number, case, beside)
 
-    def _allowed(self, random: Random) -> Case | None:
+    def _allowed(self, random: Random, number: int) -> Case | None:
         """A call that is not refused by contract, or None."""
         fields = self.donors.draw(random)
         fields["dtype"] = fields.get("dtype") or _PLAIN.dtype
         _draw_sizes(random, fields)
         _draw_lengths(random, fields, PHASES)
-        case = _legal(_form(Call(**fields)))
+        case = _legal(_form(number, Call(**fields)))
         if case is None or effort(case) > 2 ** random.uniform(*POWERS):
             return None
         if case.contract.demands == "rejects":
@@ -192,10 +195,12 @@ class Drawing:
         if random.random() < RELATED:
             fit = [name for name, each in RELATIONS.items() if not each.misfit(case.call)]
             relation = random.choice(fit) if fit else None
+        if not inputs and relation is None:
+            return case
         call = replace(case.written_call, inputs=inputs)
         return _legal(replace(case, written_call=call, relation=relation))
 
-    def _refused(self, random: Random, beside: Case) -> Case | None:
+    def _refused(self, random: Random, number: int, beside: Case) -> Case | None:
         """A call with the fields of one that must be refused, and with features that it has not."""
         call = beside.written_call
         added = {
@@ -203,8 +208,7 @@ class Drawing:
             for name, value in self.donors.draw(random).items()
             if name not in _LENGTHS and getattr(call, name) == getattr(_PLAIN, name)
         }
-        case = _form(replace(call, **added))
-        case = replace(case, written_contract=beside.contract)
+        case = _form(number, replace(call, **added), beside.contract)
         try:
             _ = case.steps, case.features
         except InputError:
@@ -212,18 +216,18 @@ class Drawing:
         return None if any(misfits(case.call, "rejects")) else case
 
 
-def _form(call: Call) -> Case:
+def _form(number: int, call: Call, contract: Contract | None = None) -> Case:
     return Case(
-        id=f"{THEME}/call",
+        id=f"{THEME}/call_{number}",
         theme=THEME,
-        name="call",
+        name=f"call_{number}",
         axes={},
         file=FILE,
         line=1,
         question=QUESTION,
         written_title=None,
         written_call=call,
-        written_contract=None,
+        written_contract=contract,
         why="",
         tags=(),
         links=(),

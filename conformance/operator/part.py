@@ -105,7 +105,10 @@ class Honoured:
 
 def has(row: Mapping[str, str | None], values: Sequence[Condition]) -> bool:
     """Whether ``row`` has one of the values of each feature in ``values``."""
-    return all(row.get(name) in wanted for name, wanted in values)
+    for name, wanted in values:  # a generator in `all` takes twice the time
+        if row.get(name) not in wanted:
+            return False
+    return True
 
 
 def must_be(attributes: AttributeValues, name: str, *allowed: int) -> Objection:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from conformance.operator.call import CALL_FIELDS, Call, CallError, State, Values
 from conformance.operator.positions import Positions
@@ -25,8 +25,7 @@ BIT_WIDTHS: Final = {"int8": 8, "float8e4m3fn": 8, "uint8": 4}
 Elements = tuple[tuple[int, ...], int, float]
 
 
-@dataclass(frozen=True)
-class Tensor:
+class Tensor(NamedTuple):
     """An input or output of one call.
 
     ``shape`` is None if the tensor is not connected, and for outputs whose shape the graph does not

@@ -7,7 +7,6 @@ import hashlib
 import zlib
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -122,11 +121,11 @@ def _place(tensor: Tensor) -> dict[str, object]:
 def _values_text(tensor: Tensor) -> str:
     """How an input's values are made, in words."""
     if tensor.node is not None:
-        tensor = replace(tensor, name=tensor.role, node=None)
+        tensor = tensor._replace(name=tensor.role, node=None)
     if tensor.shape is not None and 0 in tensor.shape:
         return "no elements"
     if tensor.elements:
-        rest = _values_text(replace(tensor, elements=()))
+        rest = _values_text(tensor._replace(elements=()))
         changes = (
             f"{value:g} at {list(at)}" + (f" and the next {count - 1}" if count > 1 else "")
             for at, count, value in tensor.elements

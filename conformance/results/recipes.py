@@ -7,7 +7,6 @@ results file. A test checks that both give the same bytes.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -35,7 +34,7 @@ def recipe_of(call: Call, step: Step, tensor: Tensor) -> Recipe:
     stream = None
     if tensor.node is not None:
         stream = stream_of(call, step, tensor.name)
-        call, tensor = tensor.node, replace(tensor, name=tensor.role)
+        call, tensor = tensor.node, tensor._replace(name=tensor.role)
     made = _made(call, step, tensor, stream)
     if tensor.elements:
         exact = int if tensor.dtype in INTEGER_RANGE else float
