@@ -169,14 +169,12 @@ def _with_tensors(call: Call, step: Step, past: int, rotary_rows: int) -> Step:
 
 def _with_same_tensors(call: Call, inputs: list[tuple[Tensor, bool]]) -> list[tuple[Tensor, bool]]:
     """The inputs; one that shares its tensor with another input gets its shape and type."""
+    by_name = {tensor.name: tensor for tensor, _ in inputs}
     others = {
         name: override.same_as
         for name, override in call.inputs.items()
         if isinstance(override, InputOverride) and override.same_as
     }
-    if not others:
-        return inputs
-    by_name = {tensor.name: tensor for tensor, _ in inputs}
     found = []
     for tensor, explicit in inputs:
         other = others.get(tensor.name)

@@ -196,8 +196,8 @@ class Assessment:
             target_class=ready.target.entry.target_class,
             kernel=None if anywhere else ready.target.entry.kernel,
         )
-        passes = judgement.verdict == "pass" and prepared.unjudged is None
-        if case.relation is not None and passes and isinstance(outcome, Ran):
+        is_compared = case.relation is not None and judgement.verdict == "pass"
+        if is_compared and isinstance(outcome, Ran) and prepared.unjudged is None:
             return judgement, read_outputs(outcome)
         return judgement, None
 
