@@ -78,7 +78,7 @@ def _draw(call: Call, step: Step, tensor: Tensor) -> Array:
     # Casting a float outside the range of an integer type depends on the machine, and so does the
     # sign of the NaN that YAML's .nan becomes.
     exact = numbers.astype(np.int64) if integer else numbers
-    if not integer and np.isnan(numbers).any():
+    if not integer and np.isnan(numbers.min(initial=0.0)):
         exact = np.where(np.isnan(numbers), np.nan, numbers)
     with np.errstate(over="ignore", invalid="ignore"):
         return exact.astype(NUMPY[tensor.dtype])

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from conformance.base.explain import did_you_mean
@@ -89,7 +90,7 @@ class Target:
             return self.named
         return "-".join(filter(None, (self.ep, self.ending)))
 
-    @property
+    @cached_property
     def reads_only_inputs(self) -> bool:
         """Whether its runner is part of this suite; such runners read no expected outputs."""
         runners = data_path("runners")
