@@ -105,7 +105,7 @@ class Honoured:
 
 def has(row: Mapping[str, str | None], values: Sequence[Condition]) -> bool:
     """Whether ``row`` has one of the values of each feature in ``values``."""
-    for name, wanted in values:  # a generator in `all` takes twice the time
+    for name, wanted in values:  # noqa: SIM110  # a generator takes four times as long
         if row.get(name) not in wanted:
             return False
     return True
