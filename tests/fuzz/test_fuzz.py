@@ -70,6 +70,12 @@ def test_a_call_follows_from_seed_and_number(donors: Donors, drawn: list[DrawnCa
     assert Drawing(donors, 2).call(37).case.call != drawn[37].case.call
 
 
+def test_what_was_derived_of_a_call_while_it_was_drawn_is_kept(drawn: list[DrawnCall]) -> None:
+    for one in drawn:
+        assert {"steps", "features"} <= vars(one.case).keys()
+        assert one.case.id == f"fuzz/call_{one.number}"
+
+
 def test_a_case_file_can_have_every_drawn_call(tmp_path: Path, drawn: list[DrawnCall]) -> None:
     legal = [one for one in drawn if one.beside is None]
     file = tmp_path / "fuzz.yaml"

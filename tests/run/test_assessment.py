@@ -95,6 +95,15 @@ def test_a_case_that_fails_needs_no_variant(related: Case) -> None:
     assert (record.verdict, record.of_variant, record.message) == ("unsupported", False, "no")
 
 
+def test_no_values_are_computed_for_a_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = "- {name: open, sequence_length: 2, contract: {source: x, demands: either}}"
+    (case,) = cases_of(tmp_path, body)
+    monkeypatch.delattr("conformance.bundle.prepare.computed_steps")
+    assert result(case, lambda job: NO).verdict == "pass"
+
+
 def test_a_case_without_values_is_not_compared_with_its_variant(tmp_path: Path) -> None:
     may = "contract: {source: x, demands: either}, rotary: half_split, rotary_cache_length: 2"
     body = f"- {{name: related, relation: packed_qkv, sequence_length: 2, {may}}}"
