@@ -32,6 +32,7 @@ from conformance.operator.call import (
 from conformance.operator.features import BY_NAME, FEATURES
 from conformance.operator.part import FieldChanges
 from conformance.operator.parts.key_value import BORROWS
+from conformance.operator.parts.session import EARLIER_CALLS
 from conformance.operator.rules import why_excluded
 
 #: The theme of drawn calls, and the file that they would be in.
@@ -108,7 +109,9 @@ class Donors:
     @classmethod
     def of(cls, cases: Iterable[Case]) -> Donors:
         """The donors that these cases are; a graph and a call with its own values is none."""
-        values: dict[str, dict[str, list[FieldChanges]]] = {f.name: {} for f in FEATURES if f.off}
+        values: dict[str, dict[str, list[FieldChanges]]] = {
+            each.name: {} for each in FEATURES if each.off and each is not EARLIER_CALLS
+        }
         refused, seen = [], set[str]()
         for case in cases:
             call = case.written_call
@@ -307,7 +310,7 @@ def _draw_lengths(random: Random, fields: dict[str, Any], phases: Sequence[str])
 def _after_others(random: Random, case: Case, fields: Mapping[str, Any]) -> Case:
     """The case after calls of other lengths on the session, some of them of another batch."""
     phases = ["prefill", "decode", "chunk"][: 1 if case.call.cache_kind == "none" else None]
-    earlier: tuple[EarlierCall, ...] = ()
+    demands = case.contract.demands
     for _ in range(random.randint(1, random.randint(1, MOST_CALLS - 1))):
         own = {name: value for name, value in fields.items() if name != "loop"}
         if random.random() < OTHER_BATCH:
@@ -317,12 +320,11 @@ def _after_others(random: Random, case: Case, fields: Mapping[str, Any]) -> Case
             own["max_sequence_length"] = fields["max_sequence_length"]
         different = (name for name in EarlierCall.model_fields if own.get(name) != fields.get(name))
         one = EarlierCall(**{name: own.get(name) for name in different})
-        after = _legal(replace(case, written_call=replace(case.call, earlier_calls=(one,))))
-        if after is None or effort(after) > 2 ** POWERS[1]:
-            continue
-        if after.contract.demands == case.contract.demands:
-            earlier += (one,)
-    return replace(case, written_call=replace(case.call, earlier_calls=earlier))
+        call = replace(case.written_call, earlier_calls=(*case.written_call.earlier_calls, one))
+        after = _legal(replace(case, written_call=call))
+        if after and after.contract.demands == demands and effort(after) <= 2 ** POWERS[1]:
+            case = after
+    return case
 
 
 def _draw_sequences(

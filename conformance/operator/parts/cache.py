@@ -139,6 +139,30 @@ def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     yield chunk > rows, "max_sequence_length", sentence
     sentence = f"{rows} rows are fewer than local_window_size {window}"
     yield sliding and rows < window, "max_sequence_length", sentence
+    moved = sliding and rows >= window > 0 and _moves_rows(call, rows, window)
+    sentence = "the window cache has evicted tokens that it needs after others are taken back"
+    yield moved, "total_sequence_lengths", sentence
+
+
+def _moves_rows(call: Call, capacity: int, window: int) -> bool:
+    """Whether a loop takes tokens back from a window cache so that the others are in other rows.
+
+    "That is exact when `L(T - k) == L(T) - k`", says the documentation of the L(T) resident rows.
+    """
+
+    def resident(tokens: int) -> int:
+        group, excess = capacity - window + 1, max(tokens - capacity, 0)
+        return tokens - group * -(-excess // group)
+
+    written = call.written_totals
+    lists = [counts for counts in call.query_seqlens or () if isinstance(counts, tuple)]
+    added = lists or [(length,) * call.batch_size for length in call.loop or ()]
+    for before, after, new in zip(written, written[1:], added[1:], strict=False):
+        for old, now, n in zip(before, after, new, strict=False):
+            kept = now - n
+            if 0 < kept < old and resident(kept) != resident(old) - (old - kept):
+                return True
+    return False
 
 
 def _replacements() -> Iterator[Replacement]:
