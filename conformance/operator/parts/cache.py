@@ -132,7 +132,7 @@ def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     held, rows = keys if call.shared_buffer else past, call.max_sequence_length or max(keys, past)
     few = held > rows and not sliding and call.query_seqlens is None
     yield few, "max_sequence_length", f"{rows} rows are too few for {held} tokens"
-    if sliding and call.max_sequence_length is None and past:
+    if sliding and call.cache_kind == "concatenated":
         rows = past  # the capacity is that of the past
     chunk = 0 if sliding or call.cache_kind != "static" else padded_rows(call)
     sentence = f"{rows} rows are too few for the past and the whole padded chunk, {chunk} rows"
