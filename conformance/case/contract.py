@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Final
 
 from pydantic import Field
@@ -120,7 +120,7 @@ def _difference(contract: Contract) -> ProviderContract:
     )
 
 
-@cache
+@lru_cache(maxsize=4096)  # drawn calls have ever new features
 def _validated(features: tuple[tuple[str, str | None], ...]) -> Contract:
     row = {name: value for name, value in features if value is not None}
     return Contract.model_validate(contract_of(row))
