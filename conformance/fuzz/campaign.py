@@ -21,8 +21,10 @@ from conformance.run.shard import Shard
 from conformance.run.target import Plan
 from conformance.run.worker import run_all
 
-#: The calls of a round.
+#: The most calls of a round, and those of the first. A round has as many as all before it, so that
+#: the first lines of a slow target come soon, and it goes on for at most twice its time.
 ROUND: Final = 500
+FIRST: Final = 50
 #: A result of a drawn call, with the number of its target.
 DrawnResult = tuple[int, DrawnCall, ResultRecord]
 
@@ -71,7 +73,7 @@ class Campaign:
         A runner that fails ends the campaign.
         """
         while (done := self.state.calls) < len(self._numbers) and time.monotonic() < self._until:
-            numbers = self._numbers[done : done + ROUND]
+            numbers = self._numbers[done : done + min(ROUND, max(FIRST, done))]
             drawn = {one.case.id: one for one in map(self._drawing.call, numbers)}
             results = sorted(self._run(drawn), key=lambda one: (one[1].number, one[0]))
             unexpected = (one for one in results if one[2].unexpected)

@@ -48,7 +48,7 @@ def gqa(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Gqa]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(campaign, "ROUND", 60)
+    monkeypatch.setattr(campaign, "FIRST", 60)
     with in_this_process(monkeypatch, capsys) as call:
         yield call
 
