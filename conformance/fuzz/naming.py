@@ -22,6 +22,8 @@ from conformance.results.causes import quoted, symptom
 from conformance.results.records import ResultRecord
 from conformance.results.wrong_outputs import only_presents
 
+#: The operands of a node, with their types, in messages of ONNX Runtime.
+_OPERANDS: Final = re.compile(r'\((?:"\w*"(?:: tensor\(\w+\))?,? ?)+\)')
 #: Features that say more about the sizes that were drawn than about a fault.
 _SIZES: Final = frozenset({"phase", "head_size"})
 
@@ -82,7 +84,8 @@ def signature_of(case: Case, result: ResultRecord, beside: Case | None) -> tuple
         kinds = {fault.kind for fault in result.faults}
         where = "only in presents" if only_presents(result) else ""
         return result.verdict, where, ", ".join(sorted(kinds))
-    return result.verdict, quoted(symptom(result.model_copy(update={"expectation": None})))
+    message = symptom(result.model_copy(update={"expectation": None}))
+    return result.verdict, quoted(_OPERANDS.sub("(…)", message))
 
 
 def needs_of(made: Smallest) -> dict[str, str | None]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from as_user import Gqa, in_this_process
 from shipped import cases_of_theme
+from synthetic_runs import result
 
 from conformance import __version__
 from conformance.base.paths import data_path
@@ -19,6 +20,7 @@ from conformance.diagnosis.shared import effort
 from conformance.diagnosis.smallest import case_text
 from conformance.fuzz import campaign
 from conformance.fuzz.drawing import POWERS, Donors, Drawing, DrawnCall
+from conformance.fuzz.naming import signature_of
 from conformance.operator.features import BY_NAME
 
 THEMES = (
@@ -103,6 +105,22 @@ def test_what_is_drawn(drawn: list[DrawnCall]) -> None:
     refused = [one.case for one in drawn if one.beside is not None]
     assert refused
     assert all(case.contract.demands == "rejects" for case in refused)
+
+
+# Naming
+
+
+def test_refusals_of_other_operands_are_one_fault(drawn: list[DrawnCall]) -> None:
+    says = 'In Node, ("gqa") : (%s,"",) -> ("output": tensor(float),) , Error Unrecognized %s'
+    signatures = {
+        signature_of(drawn[0].case, result(verdict="unsupported", message=says % each), None)
+        for each in (
+            ('"query": tensor(float)', "attribute: causal"),
+            ('"query": tensor(float16),"key": tensor(float16)', "attribute: causal"),
+            ('"query": tensor(float)', "attribute: sliding_window_cache"),
+        )
+    }
+    assert len(signatures) == 2
 
 
 # The command
