@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Final
 
 from pydantic import Field
@@ -88,36 +89,47 @@ def contract_by_features(features: Mapping[str, str | None]) -> Contract | None:
 
 
 def contract_of_calls(features: Sequence[Mapping[str, str | None]]) -> Contract | None:
-    """The contract of calls on one session: the one that demands least, the last call's if equal.
+    """The contract of calls on one session, also for each execution provider.
 
-    The same holds for each execution provider. None if a call has no contract.
+    None if a call has no contract.
     """
     contracts = [found for each in reversed(features) if (found := contract_by_features(each))]
     if len(contracts) < len(features):
         return None
-    least = max(contracts, key=_leniency)
-    of_providers = {name for contract in contracts for name in contract.providers}
-    if len(contracts) == 1 or not of_providers:
-        return least
-    return least.model_copy(
+    if len(contracts) == 1:
+        return contracts[0]
+    names = sorted({name for contract in contracts for name in contract.providers})
+    providers = {name: _together([contract.on(name) for contract in contracts]) for name in names}
+    fields = {*ProviderContract.model_fields}
+    return _together(contracts).model_copy(
         update={
             "providers": {
-                name: _difference(max((each.on(name) for each in contracts), key=_leniency))
-                for name in sorted(of_providers)
+                name: ProviderContract(**contract.model_dump(include=fields))
+                for name, contract in providers.items()
             }
         }
     )
+
+
+def _together(contracts: Sequence[Contract]) -> Contract:
+    """The contract that demands least, the first of equal ones, with what the others allow.
+
+    All readings are right, and a refusal that is allowed for several reasons may name any.
+    """
+    least = max(contracts, key=_leniency)
+    words = [each.mentions for each in contracts if each.demands == least.demands]
+    changes: dict[str, object] = {"readings": _union(each.readings for each in contracts)}
+    if least.demands != "computes":
+        changes["mentions"] = _union(words) if all(words) else ()
+    return least.model_copy(update=changes)
 
 
 def _leniency(contract: Contract) -> tuple[int, int]:
     return STRICTNESS.index(contract.demands), STRENGTH.index(contract.basis)
 
 
-def _difference(contract: Contract) -> ProviderContract:
-    """The contract for a provider, in full."""
-    return ProviderContract(
-        **{name: getattr(contract, name) for name in ProviderContract.model_fields}
-    )
+def _union(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(chain.from_iterable(lists)))
 
 
 @lru_cache(maxsize=4096)  # drawn calls have ever new features

@@ -110,7 +110,7 @@ def _loops(case: Case) -> Iterator[FieldChanges]:
     call = case.written_call
     if not call.loop:
         return
-    for step in (case.steps[-1], case.steps[0]):
+    for step in (case.steps[-1], case.steps[len(call.earlier_calls)]):
         ragged = len({*step.total_lengths}) > 1
         yield {
             "loop": None,
@@ -198,7 +198,7 @@ def _lengths(case: Case, sequence_length: int, past: int) -> FieldChanges:
         queries = tuple(min(sequence_length, q) for q in queries if isinstance(q, int))
         changes["query_seqlens"] = queries
     if totals is not None:
-        step = case.steps[0]
+        step = case.steps[len(call.earlier_calls)]
         old = step.query_lengths or (step.new_tokens,) * len(totals)
         new = [min(count, sequence_length) for count in old] if not call.loop else old
         pasts = [min(total - count, past) for total, count in zip(totals, old, strict=False)]

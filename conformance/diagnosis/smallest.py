@@ -24,7 +24,7 @@ from conformance.base.yaml_source import InputError, yaml_text
 from conformance.bundle.effects import NO_EFFECT, THRESHOLDS, effects, part_of
 from conformance.case.case import Case, Description, EffectName
 from conformance.case.case_file import FORMAT
-from conformance.case.contract import contract_by_features
+from conformance.case.contract import contract_of_calls
 from conformance.case.load import load_file
 from conformance.case.selection import compile_expression
 from conformance.diagnosis.shared import BESIDE
@@ -198,7 +198,7 @@ class Variations:
 
     def _derived(self, case: Case) -> str | None:
         """The demand on the provider that follows from the features of a case."""
-        contract = None if case.is_graph else contract_by_features(case.features)
+        contract = None if case.is_graph else contract_of_calls(case.features_of_calls)
         return contract.on(self.provider).demands if contract else None
 
 

@@ -160,6 +160,8 @@ class TargetFaults:
         if case.id not in self._likes:
             record = run.tried(case) if run.ready.cannot_take(case) is None else None
             alike = self._alike(run, case, case, record) if record is not None else ()
+            if not alike and time.monotonic() >= self._until:
+                return ()  # perhaps for lack of time
             self._likes[case.id] = _names(alike)
         return self._likes[case.id]
 

@@ -89,6 +89,15 @@ def test_a_session_must_do_what_each_of_its_calls_must(case: Callable[..., Case]
     assert batch.contract.on(cpu) == single.contract.on(cpu)
 
 
+def test_what_one_call_allows_a_session_allows(case: Callable[..., Case]) -> None:
+    """Another reading of a ragged prompt is right beside a chunk that may be refused, too."""
+    prompt = "{past_sequence_length: 0, sequence_length: 4, total_sequence_lengths: [4, 2]}"
+    fields = {"past_sequence_length": 3, "batch_size": 2, "causal": 0}
+    after = case(**fields, sequence_length=2, earlier_calls=f"[{prompt}]").contract
+    assert (after.demands, after.readings) == ("either", ("prompt_without_lengths",))
+    assert {"batch_size", "seqlens_k"} <= {*after.mentions}
+
+
 def test_a_chunk_of_a_batch_may_be_refused_in_a_loop_too(case: Callable[..., Case]) -> None:
     assert case(loop="[2, 2]").contract.demands == "computes"
     assert case(loop="[2, 2]", batch_size=2).contract.demands == "either"
@@ -104,6 +113,8 @@ def test_a_session_becomes_smaller(case: Callable[..., Case]) -> None:
     assert (EarlierCall(batch_size=2), EarlierCall()) in lists
     alone = next(each for each in changes if each.get("batch_size") == 2)
     assert alone["earlier_calls"] == ()
+    one = case(loop="[5, 1]", earlier_calls="[{sequence_length: 20}]")
+    assert [each.get("sequence_length") for each in simplifications(one)["loop"]][:2] == [1, 5]
     assert effort(one) > effort(case(past_sequence_length=3))
 
 

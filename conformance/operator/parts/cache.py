@@ -122,9 +122,10 @@ def _impossible(call: Call) -> Iterator[Objection]:
 
 def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     yield must_be(attributes, "sliding_window_cache", 0, 1)
-    by_hand = [name for name in ("past_key", "past_value") if name in call.inputs]
+    pasts = [call.inputs.get(name, "omitted") for name in ("past_key", "past_value")]
+    states = {past if isinstance(past, str) else past.state for past in pasts}
     sentence = "a past written by hand needs a cache, concatenated or static"
-    yield bool(by_hand) and call.cache_kind == "none", "inputs", sentence
+    yield call.cache_kind == "none" and "connected" in states, "inputs", sentence
     if call.inputs:  # which may have other lengths
         return
     past, keys = call.past_sequence_length, most_tokens(call).ever
@@ -139,8 +140,9 @@ def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     yield chunk > rows, "max_sequence_length", sentence
     sentence = f"{rows} rows are fewer than local_window_size {window}"
     yield sliding and rows < window, "max_sequence_length", sentence
-    moved = sliding and rows >= window > 0 and _moves_rows(call, rows, window)
-    sentence = "the window cache has evicted tokens that it needs after others are taken back"
+    appends = call.key_value not in BORROWS
+    moved = sliding and appends and rows >= window > 0 and _moves_rows(call, rows, window)
+    sentence = "after tokens are taken back, the window cache has the others in wrong rows"
     yield moved, "total_sequence_lengths", sentence
 
 

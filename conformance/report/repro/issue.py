@@ -7,6 +7,7 @@ from functools import cache
 
 from conformance.base.remembered import cache_few, cache_last
 from conformance.base.text import clean
+from conformance.bundle.script import CARRY
 from conformance.case.contract import Contract
 from conformance.operator.signature import DOMAIN, OP_TYPE
 from conformance.report.finding_pages import alone
@@ -103,10 +104,10 @@ def _call(case: CaseRecord) -> list[str]:
     if graph is not None and graph.weights:
         lines += [f"{len(graph.weights)} constants have drawn values; the program makes them."]
     if case.call.steps > 1:
-        alone = any(map(has_own_past, case.call.later))
-        past = "some have a past of their own" if alone else "each past is the previous present"
-        kind = "These are" if alone else "It is a loop of"
-        lines += [f"{kind} {case.call.steps} calls on one session; {past}."]
+        has_past = any(i.name in CARRY and i.state == "connected" for i in case.call.inputs)
+        own = any(map(has_own_past, case.call.later))
+        past = "some have a past of their own" if own else "each past is the previous present"
+        lines += [f"There are {case.call.steps} calls on one session{f'; {past}' * has_past}."]
     if case.call.shared_buffer:
         lines += ["Past and present are the same memory."]
     return lines
