@@ -54,14 +54,24 @@ class Node:
         self._evaluator: Any = None
 
     def by_onnx(self, values: Arrays) -> list[np.ndarray]:
-        """Computes the node by onnx's reference implementation."""
+        """Computes the node by onnx's reference implementation.
+
+        Attention in float32, as kernels do: the implementation rounds each step to the type.
+        """
         if self._evaluator is None:
             from onnx.reference import ReferenceEvaluator  # takes half a second to import
 
             self._evaluator = ReferenceEvaluator(self._proto, opsets=self._opsets)
         feeds = {name: values[name] for name in self.inputs if name}
-        made: list[np.ndarray] = self._evaluator.run(None, feeds)
-        return made
+        if self._proto.op_type != "Attention":
+            made: list[np.ndarray] = self._evaluator.run(None, feeds)
+            return made
+        dtype = feeds[self.inputs[0]].dtype
+        exact = {
+            name: array.astype(np.float32) if array.dtype == dtype else array
+            for name, array in feeds.items()
+        }
+        return [array.astype(dtype) for array in self._evaluator.run(None, exact)]
 
 
 def _text(value: Any) -> Any:

@@ -49,7 +49,7 @@ def test_links_and_scripts_of_a_page_exist(page: Path) -> None:
 
 def test_the_pages_together_are_short() -> None:
     pages = (ROOT / "docs").glob("*.md")
-    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= 32_700
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= 32_850
 
 
 #: Commands with their arguments; what is quoted may have any character.
