@@ -90,12 +90,11 @@ def _check_steps(call: Call, steps: list[Step]) -> None:
         raise ShapeError(
             "dims", "static dims need the same shapes in all calls: a static cache, equal lengths"
         )
-    connected: list[set[str]] = [
-        {tensor.name for tensor in step.inputs if tensor.connected} for step in steps
-    ]
-    if some := sorted(connected[0].union(*connected) - connected[0].intersection(*connected)):
-        sentence = f"{some[0]} is connected in some calls only; give it in each, or in none"
-        raise ShapeError("earlier_calls", sentence)
+    if call.earlier_calls:
+        connected = [{each.name for each in step.inputs if each.connected} for step in steps]
+        if some := sorted(connected[0].union(*connected) - connected[0].intersection(*connected)):
+            sentence = f"{some[0]} is connected in some calls only; give it in each, or in none"
+            raise ShapeError("earlier_calls", sentence)
     if call.loop or call.shared_buffer:
         for field, tensors in (("inputs", steps[0].inputs), ("outputs", steps[0].outputs)):
             for tensor in tensors:

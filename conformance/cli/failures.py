@@ -247,5 +247,5 @@ def _explained(
 
 def _kind(run: PlanRun, case: Case) -> str | None:
     """The kind of the result of a call on a target; None if it has none."""
-    record = run.tried(case) if run.ready.cannot_take(case) is None else None
+    record = run.tried_unless_skipped(case)
     return kind_of(record, True) if record is not None else None

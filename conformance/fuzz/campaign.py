@@ -22,7 +22,7 @@ from conformance.run.target import Plan
 from conformance.run.worker import run_all
 
 #: The most calls of a round, and those of the first. A round has as many as all before it, so that
-#: the first lines of a slow target come soon, and it goes on for at most twice its time.
+#: the first lines of a slow target come soon, and no campaign takes much more than twice --seconds.
 ROUND: Final = 500
 FIRST: Final = 50
 #: A result of a drawn call, with the number of its target.

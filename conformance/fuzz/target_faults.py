@@ -158,7 +158,7 @@ class TargetFaults:
     def _like_of(self, run: PlanRun, case: Case) -> tuple[str, ...]:
         """The known faults that return the values of a wrong case of the corpus."""
         if case.id not in self._likes:
-            record = run.tried(case) if run.ready.cannot_take(case) is None else None
+            record = run.tried_unless_skipped(case)
             alike = self._alike(run, case, case, record) if record is not None else ()
             if not alike and time.monotonic() >= self._until:
                 return ()  # perhaps for lack of time
@@ -177,7 +177,7 @@ class TargetFaults:
         """The known fault that a case of the corpus shows, made small once."""
         if case.id not in self._known:
             fault = None
-            record = run.tried(case) if run.ready.cannot_take(case) is None else None
+            record = run.tried_unless_skipped(case)
             if record is not None and record.verdict in line.known.verdicts:
                 signature = signature_of(case, record, None)
                 fault = NamedFault(run.ready.name, signature, {}, 0)

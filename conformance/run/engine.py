@@ -140,6 +140,10 @@ class PlanRun:
             return record if isinstance(record, ResultRecord) else None
         return None
 
+    def tried_unless_skipped(self, case: Case) -> ResultRecord | None:
+        """The same; None also for a case that the target cannot take."""
+        return self.tried(case) if self.ready.cannot_take(case) is None else None
+
     def _alone(self, case: Case) -> Assessed | None:
         """The assessment of a case alone in a new process; None if none starts."""
         try:
