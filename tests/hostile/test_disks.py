@@ -76,6 +76,12 @@ def ended(process: subprocess.Popen[str]) -> Done:
     return done
 
 
+def has_begun(desk: Desk) -> bool:
+    """Whether `held_run` has locked its results file and written its header."""
+    file = desk.folder / "keep.jsonl.part"
+    return file.exists() and file.read_bytes().endswith(b"\n")
+
+
 def has_results(desk: Desk, number: int) -> bool:
     file = desk.folder / "keep.jsonl.part"
     return file.exists() and file.read_bytes().count(b"slow/slow[seed=") >= 2 * number
@@ -142,7 +148,7 @@ def test_a_killed_run_leaves_its_results_and_the_earlier_ones(desk: Desk, before
 def test_a_run_stopped_before_its_first_result_changes_nothing(desk: Desk, before: bytes) -> None:
     for number in (signal.SIGINT, signal.SIGKILL):
         process = held_run(desk)
-        wait_for(lambda: (desk.folder / "keep.jsonl.part").exists())
+        wait_for(lambda: has_begun(desk))
         process.send_signal(number)
         out, _ = process.communicate(timeout=60)
         if number == signal.SIGINT:
@@ -187,7 +193,7 @@ def test_stopped_runs_leave_earlier_results_until_one_is_whole(desk: Desk, befor
 
 def test_a_second_run_into_one_file_is_refused_at_once(desk: Desk, gqa: Gqa) -> None:
     first = held_run(desk)
-    wait_for(lambda: (desk.folder / "keep.jsonl.part").exists())
+    wait_for(lambda: has_begun(desk))
     for number in (0, 1):
         allow(desk, number)
         wait_for(lambda number=number: has_results(desk, number))
