@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from conformance.base.array_types import NUMPY, Array
 from conformance.base.interrupts import undisturbed
@@ -37,6 +38,8 @@ from conformance.oracle.tolerance import STORED_SCORES, PastErrors, TargetClass,
 
 #: The expectation for each output, for each step.
 ExpectedSteps = tuple[dict[str, Expected], ...]
+
+_NUMBER: Final = re.compile(r"\d+")
 
 
 class NoStaticShapesError(ValueError):
@@ -193,6 +196,11 @@ class Prepared:
     def unjudged(self) -> str | None:
         """Why the call has no defined meaning; None if it has one."""
         return self._computed.unjudged
+
+    def is_unjudged_like(self, other: Prepared) -> bool:
+        """Whether both have a meaning, or neither, for the same reason in other numbers."""
+        mine, theirs = (_NUMBER.sub("N", each.unjudged or "") for each in (self, other))
+        return mine == theirs
 
     @property
     def expected(self) -> ExpectedSteps:

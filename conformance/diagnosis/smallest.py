@@ -9,7 +9,6 @@ their plain values, drawn values of seed 0. Of the result, no single part can be
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -85,14 +84,15 @@ def smallest(
     *,
     provider: str | None = None,
     until: float = math.inf,
+    beside: Case | None = None,
 ) -> Smallest:
     """Make ``case`` simpler while ``still_fails``, which is called at most ``most_runs`` times.
 
     The calls that are tried are `Variations` of it. ``until`` is a time of `time.monotonic`. A
-    graph stays as it is.
+    graph stays as it is. ``beside``: the illegal case that ``case`` has been made of.
     """
     with temporary_folder() as folder:
-        variations = Variations(case, provider, folder)
+        variations = Variations(case, provider, folder, beside)
         return _Search(variations, still_fails, most_runs, until).result()
 
 
@@ -143,14 +143,17 @@ class Variations:
     """Calls like ``first``, with other fields, that it would be right or wrong to fail like it.
 
     Each is a valid case file, demands the same of ``provider`` (the target's execution provider) or
-    more, and has values, or none for the same reason.
+    more, and has values, or none for the same reason. With all fields of ``beside``, an illegal
+    case, they are as illegal as that.
     """
 
-    def __init__(self, first: Case, provider: str | None, folder: Path) -> None:
+    def __init__(
+        self, first: Case, provider: str | None, folder: Path, beside: Case | None = None
+    ) -> None:
         self.first = first
         self.provider = provider
         self.file = folder / f"{BESIDE}.yaml"
-        self.unjudged = _without_numbers(prepared_case(first).own.unjudged)
+        self._own = prepared_case(first).own
         derived, demands = self._derived(first), first.contract.on(provider).demands
         written = first.written_contract
         #: Whether the contract follows from the features, so that it is known of other calls.
@@ -160,10 +163,11 @@ class Variations:
         self.demands = (
             {derived, "computes"} if self.explained and derived == "either" else {derived}
         )
+        #: The fields that make all calls illegal.
+        self.illegal = _fields(beside) if beside else frozenset[str]()
         #: Whether nothing is known of other calls: one might be right to be accepted.
-        self.unknown = first.is_graph or (
-            not self.explained and demands == "rejects" and self.unjudged is None
-        )
+        may_be_right = demands == "rejects" and self._own.unjudged is None
+        self.unknown = first.is_graph or (may_be_right and not self.explained and not beside)
 
     def changed(self, case: Case, changes: FieldChanges) -> Case:
         """The case with other fields, which may contradict each other."""
@@ -181,15 +185,17 @@ class Variations:
 
     def loaded(self, changed: Case) -> Case | None:
         """The case as a file would give it; None if it cannot replace the first one."""
+        if not self.illegal <= _fields(changed):
+            return None
         try:
             named = replace(changed, name=f"call_{next(_NUMBERS)}")
             self.file.write_text(case_text([(named, "")]), encoding="utf-8")
             (case,) = load_file(self.file)
             case = replace(case, time_limit_seconds=min(TRY_SECONDS, case.time_limit_seconds))
-            if self._derived(case) not in self.demands:
+            if not self.illegal and self._derived(case) not in self.demands:
                 return None
             made = prepared_case(case)
-            is_alike = _without_numbers(made.own.unjudged) == self.unjudged
+            is_alike = made.own.is_unjudged_like(self._own)
             if case.relation:
                 made.variant.inputs  # noqa: B018  # a variant may need more tokens
         except (InputError, CallError, ValidationError):
@@ -272,9 +278,9 @@ def _without_effect(case: Case) -> tuple[EffectName, ...]:
     return tuple(part for part, largest in parts.items() if largest < NO_EFFECT)
 
 
+def _fields(case: Case) -> frozenset[str]:
+    return frozenset(map(repr, fields_of(case).items()))  # as text, NaN equals itself
+
+
 def _key(case: Case) -> str:
     return repr(sorted(fields_of(case).items()))
-
-
-def _without_numbers(reason: str | None) -> str | None:
-    return reason and re.sub(r"\d+", "N", reason)

@@ -34,6 +34,7 @@ from conformance.operator.part import FieldChanges
 from conformance.operator.parts.key_value import BORROWS
 from conformance.operator.parts.session import EARLIER_CALLS
 from conformance.operator.rules import why_excluded
+from conformance.run.assessment import prepared_case
 
 #: The theme of drawn calls, and the file that they would be in.
 THEME: Final = "fuzz"
@@ -204,7 +205,10 @@ class Drawing:
         return _legal(replace(case, written_call=call, relation=relation))
 
     def _refused(self, random: Random, number: int, beside: Case) -> Case | None:
-        """A call with the fields of one that must be refused, and with features that it has not."""
+        """A call with the fields of one that must be refused, and with features that it has not.
+
+        The features make it illegal in no other way.
+        """
         call = beside.written_call
         added = {
             name: value
@@ -214,9 +218,12 @@ class Drawing:
         case = _form(number, replace(call, **added), beside.contract)
         try:
             _ = case.steps, case.features
+            if any(misfits(case.call, "rejects")):
+                return None
+            own, of_beside = (prepared_case(each).own for each in (case, beside))
+            return case if own.is_unjudged_like(of_beside) else None
         except InputError:
             return None
-        return None if any(misfits(case.call, "rejects")) else case
 
 
 def _form(number: int, call: Call, contract: Contract | None = None) -> Case:

@@ -218,7 +218,9 @@ class TargetFaults:
         if not still_fails(drawn.case):
             return None
         provider, until = run.ready.execution_provider, self._limit()
-        made = smallest(drawn.case, still_fails, MOST_RUNS, provider=provider, until=until)
+        made = smallest(
+            drawn.case, still_fails, MOST_RUNS, provider=provider, until=until, beside=drawn.beside
+        )
         return made, last[made.case.id]
 
     def _limit(self) -> float:

@@ -22,6 +22,7 @@ from conformance.fuzz import campaign
 from conformance.fuzz.drawing import POWERS, Donors, Drawing, DrawnCall
 from conformance.fuzz.naming import signature_of
 from conformance.operator.features import BY_NAME
+from conformance.run.assessment import prepared_case
 
 THEMES = (
     "smoke",
@@ -102,9 +103,12 @@ def test_what_is_drawn(drawn: list[DrawnCall]) -> None:
     earlier = [each for case in legal for each in case.call.earlier_calls]
     assert any(each.batch_size for each in earlier)
     assert max(len(case.call.earlier_calls) for case in legal) > 2
-    refused = [one.case for one in drawn if one.beside is not None]
+    refused = [(one.case, one.beside) for one in drawn if one.beside is not None]
     assert refused
-    assert all(case.contract.demands == "rejects" for case in refused)
+    assert all(case.contract.demands == "rejects" for case, _ in refused)
+    for pair in refused:  # what is added to an illegal case is legal
+        own, of_beside = (prepared_case(each).own for each in pair)
+        assert own.is_unjudged_like(of_beside)
 
 
 # Naming

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,17 @@ def test_of_a_demand_that_nothing_explains_no_other_call_is_known(tmp_path: Path
     contract = "{demands: rejects, source: a document}"
     (case,) = cases_of(tmp_path, f"- name: odd\n  batch_size: 4\n  contract: {contract}")
     assert smallest(case, lambda candidate: True).runs == 0
+
+
+def test_a_call_keeps_what_the_illegal_case_has_of_which_it_is_made(tmp_path: Path) -> None:
+    """Such a case need not be illegal by its shapes, and the rest of the call is legal."""
+    name = "qk_norm_refusals/epsilon_without_a_norm[dtype=float32,epsilon=not_a_number]"
+    (beside,) = find([name]).named
+    call = replace(beside.written_call, softcap=2.0, past_sequence_length=7, batch_size=3)
+    found = smallest(replace(beside, written_call=call), lambda each: True, beside=beside)
+    assert found.complete
+    small = {"sequence_length": 4, "num_heads": 1, "kv_num_heads": 1, "k_norm_epsilon": math.nan}
+    assert repr(fields_of(found.case)) == repr(small)
 
 
 def test_values_of_a_file_are_replaced_by_drawn_ones(tmp_path: Path) -> None:
