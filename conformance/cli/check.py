@@ -17,7 +17,14 @@ from conformance.cli.check_options import NameList, NumberList, TokenIds, meanin
 from conformance.cli.check_pins import check_of_model, is_of_model
 from conformance.cli.check_run import CheckRun
 from conformance.cli.check_terminal import print_answers
-from conformance.cli.common import BadArgument, Status, check_separate, check_writable, write_file
+from conformance.cli.common import (
+    BadArgument,
+    Status,
+    check_separate,
+    check_writable,
+    write_cases,
+    write_file,
+)
 from conformance.cli.options import OutputOptions, TargetOptions, gathered
 from conformance.cli.run import Work, execute, write_outputs
 from conformance.cli.terminal import RunSummary, Terminal
@@ -184,9 +191,7 @@ def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: Outp
         folder = stack.enter_context(temporary_folder())
         file = save_cases or folder / f"{theme_of(subject.model.path)}.yaml"
         beside = configuration_beside(subject.model.path).overridden(model.head_size, model.dtype)
-        write_file(file, "cases", subject.cases)
-        for name, content in subject.graphs:
-            write_file(file.parent / name, "a graph", content)
+        write_cases(subject, file)
         cases = load_file(file)
         # A line for `pass` is of a call that is rejected as it must be, which helps no model.
         of_cases = [line for line in pinned if not is_of_model(line)]

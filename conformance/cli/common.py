@@ -17,6 +17,7 @@ from conformance.base.text import printable
 from conformance.results.results_error import ResultsError, cause_of
 
 if TYPE_CHECKING:
+    from conformance.model.calls.subject import Subject
     from conformance.results.reader import Run
 
 
@@ -112,3 +113,10 @@ def write_file(path: Path, what: str, content: str | bytes) -> None:
             file.write(content.encode() if isinstance(content, str) else content)
     except (OSError, ValueError) as error:
         raise ResultsError(f"Cannot write {what} to {path}: {cause_of(error)}.") from None
+
+
+def write_cases(subject: Subject, file: Path) -> None:
+    """Write the case file of a model, and the graphs of its cases beside it."""
+    write_file(file, "cases", subject.cases)
+    for name, content in subject.graphs:
+        write_file(file.parent / name, "a graph", content)

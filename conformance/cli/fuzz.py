@@ -15,16 +15,22 @@ import click
 from conformance import __version__
 from conformance.base.text import printable, safe_name
 from conformance.base.words import plural
+from conformance.case.case import Case
 from conformance.case.corpus import find
+from conformance.case.load import load_file
 from conformance.cli import options
 from conformance.cli.campaigns import counts, summary
-from conformance.cli.common import BadArgument, Status, write_file
+from conformance.cli.common import BadArgument, Status, write_cases, write_file
 from conformance.cli.options import TargetOptions, gathered
 from conformance.diagnosis.smallest import case_text
 from conformance.fuzz.campaign import Campaign
 from conformance.fuzz.drawing import Donors, Drawing
 from conformance.fuzz.state import FILE, STATE, CampaignState, read_state
 from conformance.fuzz.target_faults import NewFault
+from conformance.harness.folders import temporary_folder
+from conformance.model.calls.entries import theme_of
+from conformance.model.calls.stages import Lengths
+from conformance.model.calls.subject import subject_of
 from conformance.report.repro.reproduction import program_of
 from conformance.results.descriptions import case_record
 from conformance.results.results_error import ResultsError, cause_of
@@ -88,7 +94,7 @@ class FuzzOptions:
     "donors",
     multiple=True,
     metavar="PATH",
-    help="Draw from these cases, as in gqa run, and not from the whole corpus; repeat.",
+    help="Draw from these cases, as in gqa run, or calls of this model's nodes; repeat.",
 )
 @click.option(
     "--out",
@@ -130,14 +136,11 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
         raise BadArgument(f"--against compares two targets; this campaign has {len(named)}.")
     settings = asked.settings([target.label for target in named])
     state = _earlier(asked.out, CampaignState(settings, {shard: 0}))
-    meant = find(asked.donors)
-    donors = Donors.of(meant.named)
-    if not donors.changeable:
+    donors, digest, corpus = _drawn_from(asked.donors)
+    if not donors.changeable and not donors.nodes:
         raise BadArgument("--from: these cases have no feature that can be drawn; name others.")
-    drawn_from = {"corpus": corpus_digest(meant.named)}
-    state.settings = drawn_from | state.settings
-    _check_same(asked.out, state, drawn_from)
-    corpus = meant.loaded if meant.whole else find(()).loaded
+    state.settings = {"corpus": digest, **state.settings}
+    _check_same(asked.out, state, {"corpus": digest})
     plans = [Plan(target, (), ()) for target in named]
     if not asked.against:
         plans = target_plans(corpus, named, pinned=asked.pinned)
@@ -172,6 +175,28 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
         return Status.INFRASTRUCTURE
     new = any(not fault.known for fault in state.faults)
     return Status.UNEXPECTED if new else Status.AS_EXPECTED
+
+
+def _drawn_from(paths: Sequence[str]) -> tuple[Donors, str, Sequence[Case]]:
+    """What calls are drawn from, the digest of that, and the corpus.
+
+    Raises `BadArgument`, and `ModelError` for models without calls.
+    """
+    models = [Path(path) for path in paths if path.endswith(".onnx")]
+    if not models:
+        meant = find(paths)
+        corpus = meant.loaded if meant.whole else find(()).loaded
+        return Donors.of(meant.named), corpus_digest(meant.named), corpus
+    if len(models) < len(paths):
+        raise BadArgument("--from: models and cases do not mix; name one kind.")
+    cases: list[Case] = []
+    with temporary_folder() as folder:
+        for number, model in enumerate(models):
+            (folder / str(number)).mkdir()
+            file = folder / str(number) / f"{theme_of(model)}.yaml"
+            write_cases(subject_of(model, Lengths()), file)
+            cases += load_file(file)
+        return Donors.of_model(cases), corpus_digest(cases), find(()).loaded
 
 
 def _earlier(folder: Path, now: CampaignState) -> CampaignState:

@@ -22,6 +22,7 @@ from conformance.case.contract import Contract
 from conformance.case.relations import RELATIONS
 from conformance.diagnosis.shared import effort
 from conformance.operator.call import (
+    CALL_FIELDS,
     Call,
     EarlierCall,
     ElementOverride,
@@ -94,6 +95,7 @@ _FIELDS: Final = (
     *sorted({name for feature in FEATURES for name in feature.off}),
     *("attributes", "inputs", "outputs"),
 )
+_HEADS: Final = ("num_heads", "kv_num_heads", "head_size")
 _PLAIN: Final = Call()
 
 
@@ -101,11 +103,13 @@ _PLAIN: Final = Call()
 class Donors:
     """What drawn calls are made of: the fields of each value of a feature, and refused calls.
 
-    ``values`` has none of the plain values.
+    ``values`` has none of the plain values. ``nodes``: instead, all fields of the nodes of a model,
+    but for the lengths and the batch.
     """
 
     values: Mapping[str, Mapping[str, Sequence[FieldChanges]]]
     refused: Sequence[Case]
+    nodes: Sequence[FieldChanges] = ()
 
     @classmethod
     def of(cls, cases: Iterable[Case]) -> Donors:
@@ -135,19 +139,38 @@ class Donors:
                     some.append(changes)
         return cls(values, refused)
 
+    @classmethod
+    def of_model(cls, cases: Iterable[Case]) -> Donors:
+        """The donors that the nodes of a model are; ``cases`` are their calls."""
+        calls = (case.written_call for case in cases if not case.is_graph)
+        return cls({}, (), [_node_fields(call) for call in calls])
+
     @cached_property
     def changeable(self) -> list[str]:
         """The features that have values."""
         return [name for name, values in self.values.items() if values]
 
     def draw(self, random: Random) -> dict[str, Any]:
-        """The fields of some features' drawn values."""
+        """The fields of some features' drawn values, or those of a node."""
+        if self.nodes:
+            return {**random.choice(self.nodes)}
         names = self.changeable
         fields: dict[str, Any] = {}
         for name in random.sample(names, min(len(names), random.choice(CHANGED))):
             value = random.choice([*self.values[name].values()])
             fields |= random.choice(value)
         return fields
+
+
+def _node_fields(call: Call) -> FieldChanges:
+    """The fields that all calls of a node have; lengths that are given are drawn anew."""
+    written = {name: getattr(call, name) for name in CALL_FIELDS}
+    fields = {name: value for name, value in written.items() if value != getattr(_PLAIN, name)}
+    for name in ("batch_size", "sequence_length", "past_sequence_length", "loop"):
+        fields.pop(name, None)
+    if call.cache_kind != "none":
+        fields["cache"] = call.cache_kind
+    return fields | {name: written[name] for name in _HEADS}
 
 
 class DrawnCall(NamedTuple):
@@ -185,8 +208,9 @@ class Drawing:
         """A call that is not refused by contract, or None."""
         fields = self.donors.draw(random)
         fields["dtype"] = fields.get("dtype") or _PLAIN.dtype
+        window = fields.get("local_window_size") if self.donors.nodes else None
         _draw_sizes(random, fields)
-        _draw_lengths(random, fields, PHASES)
+        _draw_lengths(random, fields, PHASES, window)
         case = _legal(_form(number, Call(**fields)))
         if case is None or effort(case) > 2 ** random.uniform(*POWERS):
             return None
@@ -260,9 +284,11 @@ def _legal(case: Case) -> Case | None:
 
 
 def _draw_sizes(random: Random, fields: dict[str, Any]) -> None:
-    """Draw the batch, the heads and their size."""
+    """Draw the batch, and the heads and their size unless they are those of a node."""
     ragged = fields.get("total_sequence_lengths") is not None
     fields["batch_size"] = random.choice([n for n in BATCHES if n > 1 or not ragged])
+    if "head_size" in fields:
+        return
     fields["kv_num_heads"] = random.choice(KV_HEADS)
     fields["num_heads"] = fields["kv_num_heads"] * random.choice(GROUPS)
     odd = random.random() < ODD
@@ -279,8 +305,13 @@ def _tokens(random: Random) -> int:
     return edge + random.choice((-1, 0, 1))
 
 
-def _draw_lengths(random: Random, fields: dict[str, Any], phases: Sequence[str]) -> None:
-    """Draw the tokens of the call or of each call of a loop, and all lengths that follow."""
+def _draw_lengths(
+    random: Random, fields: dict[str, Any], phases: Sequence[str], window: int | None = None
+) -> None:
+    """Draw the tokens of the call or of each call of a loop, and all lengths that follow.
+
+    ``window`` is the size of the window if that is not drawn.
+    """
     wanted = {name for name in _LENGTHS if fields.get(name) is not None}
     fields |= dict.fromkeys(wanted - {"rotary_dim"})
     borrows = fields.get("key_value") in BORROWS
@@ -302,10 +333,11 @@ def _draw_lengths(random: Random, fields: dict[str, Any], phases: Sequence[str])
     rows = most + random.choice((0, 0, 1, 7, -most % 64))
     if "local_window_size" in wanted or fields.get("sliding_window_cache"):
         near = random.choice((most, max(calls), 16, 64))
-        fields["local_window_size"] = max(1, random.choice((1, 2, 3, near - 1, near, near + 1)))
+        drawn = max(1, random.choice((1, 2, 3, near - 1, near, near + 1)))
+        fields["local_window_size"] = drawn if window is None else window
     if "max_sequence_length" in wanted:
-        window = fields["local_window_size"] if fields.get("sliding_window_cache") else None
-        fields["max_sequence_length"] = rows if window is None else window + rows - most
+        sliding = fields["local_window_size"] if fields.get("sliding_window_cache") else most
+        fields["max_sequence_length"] = rows + sliding - most
     if "rotary_cache_length" in wanted:
         fields["rotary_cache_length"] = rows
     if "total_sequence_length" in wanted and len(calls) == 1:
@@ -322,7 +354,7 @@ def _after_others(random: Random, case: Case, fields: Mapping[str, Any]) -> Case
         own = {name: value for name, value in fields.items() if name != "loop"}
         if random.random() < OTHER_BATCH:
             own["batch_size"] = random.choice(BATCHES)
-        _draw_lengths(random, own, phases)
+        _draw_lengths(random, own, phases, fields.get("local_window_size"))
         if fields.get("sliding_window_cache"):
             own["max_sequence_length"] = fields["max_sequence_length"]
         different = (name for name in EarlierCall.model_fields if own.get(name) != fields.get(name))

@@ -21,6 +21,7 @@ from conformance.diagnosis.smallest import case_text
 from conformance.fuzz import campaign
 from conformance.fuzz.drawing import POWERS, Donors, Drawing, DrawnCall
 from conformance.fuzz.naming import signature_of
+from conformance.operator.call import Call
 from conformance.operator.features import BY_NAME
 from conformance.run.assessment import prepared_case
 
@@ -109,6 +110,20 @@ def test_what_is_drawn(drawn: list[DrawnCall]) -> None:
     for pair in refused:  # what is added to an illegal case is legal
         own, of_beside = (prepared_case(each).own for each in pair)
         assert own.is_unjudged_like(of_beside)
+
+
+def test_calls_of_a_model_are_those_of_its_nodes() -> None:
+    nodes = cases_of_theme("models")
+    drawing = Drawing(Donors.of_model(nodes), 1)
+    drawn = [drawing.call(number).case.call for number in range(100)]
+    kept = ("num_heads", "kv_num_heads", "head_size", "scale", "local_window_size", "rotary")
+
+    def fields(call: Call) -> tuple[object, ...]:
+        return tuple(getattr(call, name) for name in kept)
+
+    assert {*map(fields, drawn)} <= {fields(case.call) for case in nodes}
+    assert len({(call.batch_size, call.past_sequence_length) for call in drawn}) > 30
+    assert any(call.earlier_calls for call in drawn)
 
 
 # Naming
@@ -214,6 +229,18 @@ def test_two_builds_are_compared(tmp_path: Path, gqa: Gqa) -> None:
 
 
 @pytest.mark.push
+@pytest.mark.push
+def test_a_model_is_drawn_from(tmp_path: Path, gqa: Gqa) -> None:
+    model = data_path("cases") / "exported" / "graphs" / "gemma4_tiny_mobius_cpu.onnx"
+    command = ("fuzz", "--ep", kernel(tmp_path), "--from", str(model), "--jobs", "1", "--calls")
+    for number in ("20", "30"):  # which goes on
+        done = gqa(*command, number)
+        assert (done.status, done.err) == (0, "")
+    assert "30 calls: 30 pass; 0 new faults" in done.out
+    state = json.loads((Path("fuzz") / "campaign.json").read_text())
+    assert {"key_value=zero_length", "window=shorter"} & state["features"].keys()
+
+
 def test_a_campaign_ends_when_its_cases_change(tmp_path: Path, gqa: Gqa) -> None:
     own = tmp_path / "own.yaml"
     shutil.copy(data_path("cases") / "window.yaml", own)
@@ -233,6 +260,8 @@ def test_a_campaign_ends_when_its_cases_change(tmp_path: Path, gqa: Gqa) -> None
         (("--shard", "3/2"), "--shard: '3/2' is not a shard: it takes NUMBER/OF, such as 3/8."),
         (("--seconds", "nan"), "--seconds: nan is no number of seconds."),
         (("--from", "smoke/prompt[dtype=float32,sequence_length=5]"), "have no feature"),
+        (("--from", "a.onnx"), "a.onnx: cannot be read: No such file or directory."),
+        (("--from", "a.onnx", "--from", "window"), "models and cases do not mix; name one kind."),
         (("--seed", "2"), "with --seed '0', not '2'; name another folder: --out."),
         (("--shard", "2/3"), "with --shard '1/1', not '2/3'; name another folder: --out."),
         (("--out", "broken"), "is no campaign: it is wrong. Delete it, or name another folder"),

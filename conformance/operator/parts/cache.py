@@ -126,6 +126,8 @@ def _excluded(call: Call, attributes: AttributeValues) -> Iterator[Objection]:
     states = {past if isinstance(past, str) else past.state for past in pasts}
     sentence = "a past written by hand needs a cache, concatenated or static"
     yield call.cache_kind == "none" and "connected" in states, "inputs", sentence
+    sentence = "sliding_window_cache needs a cache, whose rows are the capacity"
+    yield call.cache_kind == "none" and call.sliding_window_cache == 1, "cache", sentence
     if call.inputs:  # which may have other lengths
         return
     past, keys = call.past_sequence_length, most_tokens(call).ever
