@@ -159,8 +159,9 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
     _make_folder(asked.out)
     if before := state.calls:
         click.echo(printable(f"{asked.out} has {plural(before, 'call')}, and goes on."))
+    _write(asked.out, state)  # a shard may have no call
     for now in campaign.rounds(lambda found: _tell(found, asked)):
-        write_file(asked.out / FILE, "the campaign", STATE.dump_json(now, indent=1))
+        _write(asked.out, now)
         click.echo(printable(counts(now)))
     if state.calls == before and not campaign.failures:
         click.echo("No call was drawn: give more --calls or --seconds, or another folder: --out.")
@@ -205,7 +206,7 @@ def _earlier(folder: Path, now: CampaignState) -> CampaignState:
         state = read_state(folder)
     except ResultsError as error:
         raise BadArgument(f"{error} Delete it, or name another folder: --out.") from None
-    if state is None:
+    if state is None or not state.calls:
         return now
     _check_same(folder, state, now.settings)
     was, shard = (safe_name(" ".join(map(str, each.done))) for each in (state, now))
@@ -231,6 +232,10 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ResultsError(f"Cannot write to {folder}: {cause_of(error)}.") from None
+
+
+def _write(folder: Path, state: CampaignState) -> None:
+    write_file(folder / FILE, "the campaign", STATE.dump_json(state, indent=1))
 
 
 def _tell(found: NewFault, asked: FuzzOptions) -> None:

@@ -48,6 +48,7 @@ def join(folders: Sequence[Path], *, incomplete: bool = False) -> Joined:
             raise ResultsError(refusal)
     parts.sort(key=lambda part: min(shard.number for shard in part[1].done))
     states = [state for _, state in parts]
+    targets = sorted({name for state in states for name in state.verdicts})
     done = {shard: calls for state in states for shard, calls in state.done.items()}
     faults = _faults(parts)
     files: dict[str, bytes] = {}
@@ -63,7 +64,7 @@ def join(folders: Sequence[Path], *, incomplete: bool = False) -> Joined:
     state = CampaignState(
         states[0].settings,
         _joined_shards(done),
-        {name: _sum(each.verdicts[name] for each in states) for name in sorted(states[0].verdicts)},
+        {name: _sum(each.verdicts.get(name, {}) for each in states) for name in targets},
         _sum(each.features for each in states),
         [fault for fault, _ in faults],
     )
@@ -80,8 +81,9 @@ def _refusals(first: _InFolder, *others: _InFolder) -> Iterator[str]:
     wanted = {**dict.fromkeys(last.settings), **first[1].settings}
     if (setting := last.difference(wanted)) is not None:
         yield f"{different}it has {setting}."
-    mine, theirs = (sorted(state.verdicts) for state in (last, first[1]))
-    if mine != theirs:
+    mine = sorted(last.verdicts)  # none of a shard without calls
+    theirs = next(filter(None, (sorted(state.verdicts) for _, state in before)), mine)
+    if mine and mine != theirs:
         yield safe_name(f"{different}its targets are {', '.join(mine)}, not {', '.join(theirs)}.")
     divided = next(iter(first[1].done)).of
     for shard in last.done:

@@ -74,3 +74,16 @@ def test_one_fault_has_one_name_in_all_shards(tmp_path: Path) -> None:
     assert first.files[f"{window.name}.yaml"] == b"shard 1, call 6"
     assert {*first.files} == {FILE, *(f"{one.name}.yaml" for one in (both, half, bias, window))}
     assert all([*each.files.items()] == [*first.files.items()] for each in others)
+
+
+def test_a_shard_without_calls_is_one(desk: Desk) -> None:
+    kernel = desk.runner("correct")
+    command = ("fuzz", "--ep", kernel, "--from", "smoke", "--calls", "2", "--jobs", "1")
+    for number in (3, 1, 2):
+        done = desk.gqa(*command, "--shard", f"{number}/3", "--out", f"part-{number}")
+        assert (done.status, done.err) == (0, "")
+    done = desk.gqa("merge", "part-3", "part-1", "part-2", "--output", "together")
+    assert (done.status, done.err) == (0, "")
+    assert "Campaign: together, 2 calls: " in done.out
+    # It is in nobody's way.
+    assert desk.gqa(*command, "--seed", "5", "--out", "part-3").status == 0
