@@ -29,10 +29,14 @@ def counts(state: CampaignState) -> str:
 
 
 def summary(state: CampaignState) -> Iterator[str]:
-    """A line for each of several targets, and for each fault, those with the most calls first."""
+    """A line for each of several targets, each known result and each fault, the largest first."""
     if len(state.verdicts) > 1:
         for target, verdicts in state.verdicts.items():
             yield exact_line(f"{target}: {_verdicts(verdicts)}")
+    for target, places in state.known.items():
+        on = f" on {target}" if len(state.known) > 1 else ""
+        for place, calls in Counter(places).most_common():
+            yield f"{calls:8,}  {exact_line(f'known: {place}{on}', 400)}"
     for fault in sorted(state.faults, key=lambda fault: -fault.calls):
         verdict, *rest = fault.signature
         known = f"known: {fault.known}" if fault.known else f"new: {fault.name}"

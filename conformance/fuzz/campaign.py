@@ -102,6 +102,7 @@ class Campaign:
             return []
         names = [run.ready.name for run in runs]
         verdicts = {name: Counter(self.state.verdicts.get(name, {})) for name in names}
+        known = {name: Counter(self.state.known.get(name, {})) for name in names}
         features = Counter(self.state.features)
         for case in cases:
             features.update(f"{name}={value}" for name, value in case.features.items() if value)
@@ -119,9 +120,12 @@ class Campaign:
                 results.append((at, call, record))
                 if record.verdict == "pass":
                     self._targets[at].note_passing(of)
+                elif (line := record.expectation) and not record.unexpected:
+                    known[names[at]][f"{line.file}:{line.line}"] += 1
             else:
                 self._targets[at].unstable.setdefault(record.message, call.number)
         self.state.verdicts |= {name: dict(counts) for name, counts in verdicts.items()}
+        self.state.known |= {name: dict(counts) for name, counts in known.items()}
         self.state.features = dict(features)
         return results
 

@@ -65,6 +65,7 @@ def join(folders: Sequence[Path], *, incomplete: bool = False) -> Joined:
         states[0].settings,
         _joined_shards(done),
         {name: _sum(each.verdicts.get(name, {}) for each in states) for name in targets},
+        {name: _sum(each.known.get(name, {}) for each in states) for name in targets},
         _sum(each.features for each in states),
         [fault for fault, _ in faults],
     )

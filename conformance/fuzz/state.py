@@ -36,12 +36,14 @@ class CampaignState:
     """How far a campaign has come: the calls done, their verdicts and features, and the faults.
 
     ``settings`` must stay the same while it goes on. ``done`` has the number of calls of each
-    shard, all of one division; ``verdicts`` are those of each target.
+    shard, all of one division; ``verdicts`` are those of each target. ``known`` has the places of
+    the expectations of each target that cover calls as they were drawn, and how many these are.
     """
 
     settings: dict[str, str]
     done: Annotated[dict[_Shard, Length], Field(min_length=1)]
     verdicts: dict[str, dict[str, Length]] = field(default_factory=dict)
+    known: dict[str, dict[str, Length]] = field(default_factory=dict)
     features: dict[str, Length] = field(default_factory=dict)
     faults: list[NamedFault] = field(default_factory=list)
 

@@ -175,6 +175,22 @@ def test_a_fault_is_told_once_and_small(tmp_path: Path, gqa: Gqa) -> None:
 
 
 @pytest.mark.push
+def test_known_results_are_counted(tmp_path: Path, gqa: Gqa) -> None:
+    target = kernel(tmp_path, "window_one_longer")
+    line = {"cases": "*", "features": {"window": ["shorter"]}, "versions": ">=0"}
+    line |= {"verdict": "wrong", "link": "http://a.b", "why": "The window is too long."}
+    own = {"target": target, "expectations": [line]}
+    (tmp_path / "known.yaml").write_text(json.dumps(own))
+    command = ("fuzz", "--ep", target, "--from", "window", "--jobs", "1", "--calls", "60")
+    done = gqa(*command, "--expectations", "known.yaml")
+    assert (done.status, done.err) == (0, "")
+    state = json.loads((tmp_path / "fuzz" / "campaign.json").read_text())
+    ((place, calls),) = (each for known in state["known"].values() for each in known.items())
+    assert f"{calls:8,}  known: {place}" in done.out.splitlines()
+    assert [state["faults"], place] == [[], "known.yaml:1"]
+
+
+@pytest.mark.push
 def test_a_crash_of_a_legal_call_is_told(tmp_path: Path, gqa: Gqa) -> None:
     target = kernel(tmp_path, "crashes_where_borrowed_presents_are_omitted")
     themes = ("--from", "shared_kv", "--from", "omitted_present")

@@ -27,7 +27,7 @@ def shard(folder: Path, number: int, *faults: NamedFault) -> Path:
     """The folder of a shard with these faults, whose case files say where they are from."""
     folder.mkdir()
     verdicts = {TARGET: {"wrong": sum(one.calls for one in faults)}}
-    state = CampaignState({"--seed": "0"}, {Shard(number, 3): 10}, verdicts, {}, list(faults))
+    state = CampaignState({"--seed": "0"}, {Shard(number, 3): 10}, verdicts, faults=list(faults))
     (folder / FILE).write_bytes(STATE.dump_json(state))
     for one in faults:
         (folder / f"{one.name}.yaml").write_text(f"shard {number}, call {one.number}")
