@@ -35,6 +35,7 @@ from conformance.operator.part import FieldChanges
 from conformance.operator.parts.key_value import BORROWS
 from conformance.operator.parts.session import EARLIER_CALLS
 from conformance.operator.rules import why_excluded
+from conformance.operator.signature import INPUTS
 from conformance.run.assessment import prepared_case
 
 #: The theme of drawn calls, and the file that they would be in.
@@ -43,9 +44,10 @@ FILE: Final = Path(f"{THEME}.yaml")
 QUESTION: Final = "Does a call that nobody has written do what its parts do?"
 TIME_LIMIT_SECONDS: Final = 10.0
 
-#: The shares of calls that are illegal, that follow other calls on the session, that have a
-#: relation, whose unused rows are filled, …
+#: The shares of calls that are illegal, that have constants if they can, that follow other calls on
+#: the session, that have a relation, whose unused rows are filled, …
 ILLEGAL: Final = 0.06
+CONSTANT: Final = 0.2
 LATER: Final = 0.15
 RELATED: Final = 0.1
 FILLED: Final = 0.35
@@ -95,6 +97,7 @@ _FIELDS: Final = (
     *sorted({name for feature in FEATURES for name in feature.off}),
     *("attributes", "inputs", "outputs"),
 )
+_WEIGHTS: Final = frozenset(one.name for one in INPUTS if one.is_weight)
 _HEADS: Final = ("num_heads", "kv_num_heads", "head_size")
 _PLAIN: Final = Call()
 
@@ -216,6 +219,13 @@ class Drawing:
             return None
         if case.contract.demands == "rejects":
             return None
+        if (names := _possible_constants(case)) and random.random() < CONSTANT:
+            constants = tuple(random.sample(names, random.randint(1, len(names))))
+            case = _legal(
+                replace(case, written_call=replace(case.written_call, constants=constants))
+            )
+            if case is None:
+                return None
         if random.random() < LATER:
             return _after_others(random, case, fields)
         inputs = _draw_values(random, case)
@@ -248,6 +258,12 @@ class Drawing:
             return case if own.is_unjudged_like(of_beside) else None
         except InputError:
             return None
+
+
+def _possible_constants(case: Case) -> list[str]:
+    """The inputs that can be constants of the model."""
+    inputs = (each for each in case.steps[0].inputs if each.connected and not each.same_as)
+    return [each.name for each in inputs if each.name in _WEIGHTS]
 
 
 def _form(number: int, call: Call, contract: Contract | None = None) -> Case:

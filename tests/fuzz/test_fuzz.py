@@ -101,6 +101,7 @@ def test_what_is_drawn(drawn: list[DrawnCall]) -> None:
     filled = [each for case in legal for each in case.call.inputs.values() if each.elements]  # type: ignore[union-attr]
     assert filled
     assert any(case.relation for case in legal)
+    assert any(case.call.constants for case in legal)
     earlier = [each for case in legal for each in case.call.earlier_calls]
     assert any(each.batch_size for each in earlier)
     assert max(len(case.call.earlier_calls) for case in legal) > 2
