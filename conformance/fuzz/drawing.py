@@ -241,7 +241,7 @@ class Drawing:
     def _refused(self, random: Random, number: int, beside: Case) -> Case | None:
         """A call with the fields of one that must be refused, and with features that it has not.
 
-        The features make it illegal in no other way.
+        The features make it illegal in no other way, and leave it as illegal as it was.
         """
         call = beside.written_call
         added = {
@@ -252,7 +252,7 @@ class Drawing:
         case = _form(number, replace(call, **added), beside.contract)
         try:
             _ = case.steps, case.features
-            if any(misfits(case.call, "rejects")):
+            if any(misfits(case.call, "rejects")) or not _wrong(beside) <= _wrong(case):
                 return None
             own, of_beside = (prepared_case(each).own for each in (case, beside))
             return case if own.is_unjudged_like(of_beside) else None
@@ -294,6 +294,13 @@ def _legal(case: Case) -> Case | None:
     except InputError:
         return None
     return None if any(map(why_excluded, case.features_of_calls)) else case
+
+
+def _wrong(case: Case) -> set[str]:
+    """What excludes a case: names of fields, and sentences on its features."""
+    excluded = filter(None, map(why_excluded, case.features_of_calls))
+    fields = (field for field, _ in misfits(case.call, "computes"))
+    return {*fields, *(sentence for _, sentence in excluded)}
 
 
 # Sizes and lengths

@@ -23,6 +23,7 @@ from conformance.fuzz.drawing import POWERS, Donors, Drawing, DrawnCall
 from conformance.fuzz.naming import signature_of
 from conformance.operator.call import Call
 from conformance.operator.features import BY_NAME
+from conformance.operator.rules import why_excluded
 from conformance.run.assessment import prepared_case
 
 THEMES = (
@@ -78,6 +79,16 @@ def test_what_was_derived_of_a_call_while_it_was_drawn_is_kept(drawn: list[Drawn
     for one in drawn:
         assert {"steps", "features"} <= vars(one.case).keys()
         assert one.case.id == f"fuzz/call_{one.number}"
+
+
+def test_what_is_added_to_an_illegal_case_does_not_make_it_legal() -> None:
+    """As a borrowed cache does: then nothing is joined in a present, which may be left out."""
+    themes = ("omitted_present", "shared_kv")
+    drawing = Drawing(Donors.of(case for theme in themes for case in cases_of_theme(theme)), 1)
+    drawn = [drawing.call(number) for number in range(400)]
+    refused = [one.case.features for one in drawn if one.beside is not None]
+    assert refused
+    assert all(why_excluded(features) for features in refused)
 
 
 def test_a_case_file_can_have_every_drawn_call(tmp_path: Path, drawn: list[DrawnCall]) -> None:
