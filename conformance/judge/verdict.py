@@ -91,6 +91,7 @@ class Unjudgeable(Exception):
     """
 
 
+@np.errstate(invalid="ignore")  # memory that nobody wrote may hold a signalling NaN
 def judge(
     case: Case,
     prepared: Prepared,
@@ -337,6 +338,7 @@ def read_outputs(outcome: Ran) -> Outputs:
     return [{name: _tensor(raw, name)[1] for name, raw in step.items()} for step in outcome.runs[0]]
 
 
+@np.errstate(invalid="ignore")
 def relate(
     call: Call,
     relation: RelationName,

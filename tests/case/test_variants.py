@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -137,6 +138,16 @@ def test_doubling_is_exact_but_for_subnormal_numbers() -> None:
     assert related(case, own, other).share == 0.0
     other[0]["output"][0, 0, 1] *= np.float16(1.001)
     assert related(case, own, other).share == np.inf
+
+
+def test_signalling_nan_is_compared_without_a_warning() -> None:
+    """As in memory that no kernel has written; NumPy warns of it, on the user's terminal."""
+    case = shipped("doubled_values", "float16")
+    own, other = (right_by(bundle) for bundle in both(case))
+    own[0]["output"].view(np.uint16)[0, 0, 0] = 0x7D00
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert related(case, own, other).share == np.inf
 
 
 def test_elements_undefined_in_either_variant_are_not_compared() -> None:

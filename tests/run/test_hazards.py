@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +46,16 @@ def judged(one: Call, values: Values) -> Judgement:
 HIDDEN: dict[str, tuple[Call, list[int]]] = {
     what: (checked_call(fields), heads) for what, (fields, heads) in TABLES["hidden"].items()
 }
+
+
+def test_a_signalling_nan_is_judged_without_a_warning() -> None:
+    """As in memory that no kernel has written; NumPy warns of it, on the user's terminal."""
+    one, heads = next(iter(HIDDEN.values()))
+    values = values_of(one)
+    values[0]["output"].view(np.uint32)[0, 0, 16 * heads[0]] = 0x7FA00000
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert judged(one, values).hazard
 
 
 @pytest.mark.parametrize("what", HIDDEN)
