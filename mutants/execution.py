@@ -8,6 +8,7 @@ from typing import Any
 
 import graph
 import numpy as np
+from kernel import Refused
 from tensor_file import Tensor, read_file, read_tensor
 
 Arrays = dict[str, np.ndarray]
@@ -44,8 +45,8 @@ class Bundles:
 
 def steps(
     session: graph.Session, bundle: Bundles, plan: Sequence[dict[str, Any]]
-) -> Iterator[Arrays]:
-    """The outputs of each step of the ``plan``, as the protocol describes it.
+) -> Iterator[Arrays | str]:
+    """The outputs of each step of the ``plan``, or why it is refused, as the protocol describes it.
 
     Raises what the kernel raises.
     """
@@ -57,7 +58,13 @@ def steps(
             carried = {fed: present[:, :, :keep] for fed, present in carried.items()}
         feeds.update(carried)
         session.kernel.memory["shared"] = bool(step["share"])
-        outputs = session.run(feeds)
+        try:
+            outputs = session.run(feeds)
+        except Refused as refusal:
+            if not step.get("may_be_rejected"):
+                raise
+            yield str(refusal)
+            continue
         for output, shared in step["share"].items():
             session.kernel.bind(feeds[shared], outputs[output])
             outputs[output] = feeds[shared]

@@ -97,7 +97,7 @@ def describe() -> dict[str, Any]:
         "execution_provider": PROVIDER,
         "device": "NumPy",
         "dtypes": list(graph.TYPES),
-        "features": ["shared_buffer", "keep"],
+        "features": ["shared_buffer", "keep", "may_be_rejected"],
         "versions": {"numpy": np.__version__},
     }
 
@@ -137,8 +137,10 @@ def rejected(step: int, message: str) -> dict[str, Any]:
     return {"outcome": "rejected", "stage": "run", "step": step, "message": message}
 
 
-def write(outputs: Arrays, prefix: str) -> dict[str, str]:
-    """Writes a file for each output and returns the names."""
+def write(outputs: Arrays | str, prefix: str) -> dict[str, str] | str:
+    """Writes a file for each output and returns the names, or why a step is refused."""
+    if isinstance(outputs, str):
+        return outputs
     files = {}
     for name, array in outputs.items():
         path = f"{prefix}{name}.pb"

@@ -66,7 +66,8 @@ def _draw(call: Call, step: Step, tensor: Tensor) -> Array:
         numbers = np.array(tensor.data, dtype=written).reshape(tensor.shape)
     elif tensor.values is not None:
         packed = call.key_value == "packed" and tensor.name == "query"
-        make = _packed if packed and "query" not in call.inputs else _filled
+        by_hand = step.refused or "query" in call.inputs
+        make = _packed if packed and not by_hand else _filled
         numbers = make(call, step, tensor, stream)
     else:
         numbers = _derived(call, step, tensor)

@@ -107,6 +107,7 @@ class Prepared:
                 carry=dict(step.carry),
                 keep=step.keep,
                 share=dict(step.aliases),
+                may_be_rejected=step.refused,
             )
             for index, step in enumerate(self.script.steps)
         )
@@ -227,8 +228,8 @@ class Prepared:
 class ComputedSteps(NamedTuple):
     """The steps of a script by one reading: their inputs, with the past, and the expected outputs.
 
-    A step without a meaning is the last one: ``unjudged`` gives the reason, and the step has no
-    answer.
+    A refused step has an answer without outputs. Any other step without a meaning is the last one:
+    ``unjudged`` gives the reason, and the step has no answer.
     """
 
     inputs: list[dict[str, Array]]
@@ -247,6 +248,9 @@ def computed_steps(script: Script, stored_scores: bool = False) -> ComputedSteps
         past = {name: present[:, :, : step.keep] for name, present in made.items()}
         past_error = past_errors(references, past_error) if carried else None
         answers.inputs.append({**step.inputs, **past})
+        if step.refused:
+            answers.steps.append({})
+            continue
         try:
             references = script.compute(answers.inputs[-1])
         except OracleError as error:

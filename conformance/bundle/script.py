@@ -35,6 +35,7 @@ class ScriptStep:
     node, including the constants of the model but not the inputs in ``carry``, which are taken from
     an output of the step before, or from its first ``keep`` rows. ``aliases`` maps an output to the
     input whose memory it occupies. ``buffers`` are those inputs of the graph that no node reads.
+    ``refused``: the call is illegal.
     """
 
     connected: tuple[str, ...]
@@ -43,6 +44,7 @@ class ScriptStep:
     keep: int | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
     buffers: Mapping[str, Array] = field(default_factory=dict)
+    refused: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,7 @@ def script_with(
                 keep=of_call[index].keep if index < len(of_call) else None,
                 aliases=ALIASES if call.shared_buffer else bound,
                 buffers=buffers,
+                refused=index < len(of_call) and of_call[index].refused,
             )
             for index, arrays in enumerate(inputs)
         ),

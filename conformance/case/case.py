@@ -167,9 +167,14 @@ class Case:
 
     @cached_property
     def features_of_calls(self) -> tuple[dict[str, str | None], ...]:
-        """The features of each call of the session or of a loop alone, and last of the case."""
+        """The features of each call of the session or of a loop alone, and last of the case.
+
+        Calls that must be refused are left out.
+        """
         *earlier, own = self.call.calls
-        alone = [(each, step) for each in earlier for step in steps_of(each)]
+        written = zip(earlier, self.call.earlier_calls, strict=True)
+        legal = [each for each, call in written if not call.refused]
+        alone = [(each, step) for each in legal for step in steps_of(each)]
         alone += [
             (replace(own, loop=None, cache=own.cache_kind), step)
             for step in self.steps[len(earlier) :]
@@ -248,8 +253,8 @@ def misfits(
         for is_wrong, field, sentence in impossible(call):
             if is_wrong:
                 yield field, sentence
-    for number, each in enumerate(call.calls[:-1]):
-        for field, sentence in misfits(each, demands):
+    for number, (each, written) in enumerate(zip(call.calls, call.earlier_calls, strict=False)):
+        for field, sentence in misfits(each, "rejects" if written.refused else demands):
             yield f"earlier_calls.{number}.{field}", sentence
     if relation is not None:
         reason = RELATIONS[relation].misfit(call)

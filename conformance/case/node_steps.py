@@ -54,7 +54,26 @@ def node_steps(call: Call) -> tuple[Step, ...]:
         sentence = f"the inputs have {elements} elements; at most {MAX_INPUT_ELEMENTS} fit"
         raise ShapeError("batch_size", sentence)
     _check_steps(call, steps)
-    return _with_constants(call, steps)
+    return _with_constants(call, _with_free_dims(steps))
+
+
+def _with_free_dims(steps: list[Step]) -> list[Step]:
+    """The steps; the model takes the shapes that refused calls give an input by hand."""
+    if not any(step.refused for step in steps):
+        return steps
+    free: dict[str, tuple[str | None, ...]] = {}
+    for each in zip(*(step.inputs for step in steps), strict=True):
+        own = each[-1]
+        if written := next((tensor.dims for tensor in each if tensor.dims != own.dims), None):
+            sizes = zip(*(tensor.shape or () for tensor in each), strict=True)
+            free[own.name] = tuple(
+                name if usual or len({*of_calls}) > 1 else None
+                for name, usual, of_calls in zip(written, own.dims, sizes, strict=True)
+            )
+    return [
+        replace(step, inputs=tuple(t._replace(dims=free.get(t.name, t.dims)) for t in step.inputs))
+        for step in steps
+    ]
 
 
 def _with_constants(call: Call, steps: list[Step]) -> tuple[Step, ...]:
@@ -91,9 +110,19 @@ def _check_steps(call: Call, steps: list[Step]) -> None:
             "dims", "static dims need the same shapes in all calls: a static cache, equal lengths"
         )
     if call.earlier_calls:
-        connected = [{each.name for each in step.inputs if each.connected} for step in steps]
+        connected = [
+            {
+                (each.name, each.dtype, each.rank, each.same_as)
+                for each in step.inputs
+                if each.connected
+            }
+            for step in steps
+        ]
         if some := sorted(connected[0].union(*connected) - connected[0].intersection(*connected)):
-            sentence = f"{some[0]} is connected in some calls only; give it in each, or in none"
+            sentence = (
+                f"{some[0][0]} is connected in some calls only, or with another type or rank;"
+                " give it in each, or in none"
+            )
             raise ShapeError("earlier_calls", sentence)
     if call.loop or call.shared_buffer:
         for field, tensors in (("inputs", steps[0].inputs), ("outputs", steps[0].outputs)):
@@ -344,7 +373,9 @@ def _session_of(call: Call) -> list[tuple[Call, list[tuple[Step, int]]]]:
             ((step, past),) = _lengths_of(each)
         except ShapeError as error:
             raise ShapeError(f"earlier_calls.{number}.{error.field}", str(error)) from None
-        session.append((each, [(replace(step, index=len(steps) + number), past)]))
+        refused = call.earlier_calls[number].refused
+        step = replace(step, index=len(steps) + number, refused=refused)
+        session.append((each, [(step, past)]))
     return [*session, (own, steps)]
 
 

@@ -37,7 +37,8 @@ def draw(console: Console, case: Case, ep: str) -> None:
     for number, (step, expected) in enumerate(zip(case.steps, oracle, strict=True)):
         console.print()
         if len(case.steps) > 1:
-            console.print(Text(f"step {number}", style="bold"))
+            what = ", which must be refused" if step.refused else ""
+            console.print(Text(f"step {number}{what}", style="bold"))
         shapes = {name: want.value.shape for name, want in expected.items()}
         console.print(_tensors(case, step, shapes))
     for kind, tensors in (("inputs", case.steps[0].inputs), ("outputs", case.steps[0].outputs)):

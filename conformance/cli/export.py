@@ -119,7 +119,7 @@ def _write_values(case: Case, one: OneResult, folder: Path) -> str:
         console = Console(file=file, width=100, color_system=None)
         draw_values(console, case, values_of(bundle, QueryPlace(), one), one)
     size = 0
-    for step in range(len(bundle.expected)):
+    for step in (step for step, expected in enumerate(bundle.expected) if expected):
         named = arrays_of(bundle, step, one)
         size += sum(array.nbytes for array in (named or {}).values())
         if named is None or size > MOST_BYTES:

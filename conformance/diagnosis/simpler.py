@@ -134,15 +134,17 @@ def _loops(case: Case) -> Iterator[FieldChanges]:
 def _sessions(call: Call) -> Iterator[FieldChanges]:
     """Each earlier call alone, fewer earlier calls, and earlier calls that differ less."""
     earlier = call.earlier_calls
-    for each in call.calls[:-1]:
-        alone = {name: getattr(each, name) for name in EarlierCall.model_fields}
-        yield {**alone, "loop": None, "earlier_calls": ()}
+    sizes = EarlierCall.model_fields.keys() - {"refused", "inputs"}
+    for each, written in zip(call.calls, earlier, strict=False):
+        if not written.refused:
+            alone = {name: getattr(each, name) for name in sizes}
+            yield {**alone, "loop": None, "earlier_calls": ()}
     for at in range(len(earlier) if len(earlier) > 1 else 0):
         yield {"earlier_calls": earlier[at : at + 1]}
     for at, one in enumerate(earlier):
         if len(earlier) > 2:
             yield {"earlier_calls": earlier[:at] + earlier[at + 1 :]}
-        for name, value in one:
+        for name, value in ((name, getattr(one, name)) for name in sorted(sizes)):
             values = [None] if isinstance(value, tuple) else [None, *_towards(0, value or 0)]
             for less in values if value is not None else ():
                 changed = one.model_copy(update={name: less})

@@ -51,12 +51,13 @@ CONSTANT: Final = 0.2
 LATER: Final = 0.15
 RELATED: Final = 0.1
 FILLED: Final = 0.35
-#: … of loops that take tokens back, of inputs with other values, of odd head sizes, and of earlier
-#: calls with another batch.
+#: … of loops that take tokens back, of inputs with other values, of odd head sizes, of earlier
+#: calls with another batch, and of those that are illegal.
 TAKEN_BACK: Final = 0.3
 REDRAWN: Final = 0.25
 ODD: Final = 0.15
 OTHER_BATCH: Final = 0.4
+REFUSED: Final = 0.1
 #: The numbers of features that are not at their plain values.
 CHANGED: Final = (1, 2, 3, 3, 4, 4, 5, 6)
 #: Kernels work on tiles of these sizes: lengths are drawn at their edges, too.
@@ -84,6 +85,12 @@ VALUES: Final = (
     Values(low=0.0, high=1.0, odd_heads=-1.0),
     Values(low=-2.0, high=2.0, step=1.0),
 )
+#: Inputs that make an earlier call illegal: kernels check them in this order.
+ILLEGAL_INPUTS: Final = {
+    "value": InputOverride(shape=("batch_size+1", "kv_sequence_length", "kv_hidden_size")),
+    "key": InputOverride(shape=("batch_size", "kv_sequence_length+1", "kv_hidden_size")),
+    "seqlens_k": InputOverride(values=Values(kind="constant", value=2.0**20)),
+}
 #: What rows hold that nothing reads.
 FILLINGS: Final = (math.nan, math.inf, -math.inf, 3e38, -60_000.0, 1e-40, -0.0)
 
@@ -370,7 +377,7 @@ def _draw_lengths(
 
 
 def _after_others(random: Random, case: Case, fields: Mapping[str, Any]) -> Case:
-    """The case after calls of other lengths on the session, some of them of another batch."""
+    """The case after calls of other lengths on the session, some of another batch or illegal."""
     phases = ["prefill", "decode", "chunk"][: 1 if case.call.cache_kind == "none" else None]
     demands = case.contract.demands
     for _ in range(random.randint(1, random.randint(1, MOST_CALLS - 1))):
@@ -381,7 +388,11 @@ def _after_others(random: Random, case: Case, fields: Mapping[str, Any]) -> Case
         if fields.get("sliding_window_cache"):
             own["max_sequence_length"] = fields["max_sequence_length"]
         different = (name for name in EarlierCall.model_fields if own.get(name) != fields.get(name))
-        one = EarlierCall(**{name: own.get(name) for name in different})
+        changes = {name: own.get(name) for name in different}
+        if random.random() < REFUSED:
+            name = random.choice([*ILLEGAL_INPUTS])
+            changes |= {"refused": True, "inputs": {name: ILLEGAL_INPUTS[name]}}
+        one = EarlierCall(**changes)
         call = replace(case.written_call, earlier_calls=(*case.written_call.earlier_calls, one))
         after = _legal(replace(case, written_call=call))
         if after and after.contract.demands == demands and effort(after) <= 2 ** POWERS[1]:

@@ -31,7 +31,7 @@ ENOUGH_MEMORY: Final = 2 << 30
 def contents_of(
     answer: RanAnswer, out: str, limit: int
 ) -> tuple[tuple[dict[str, bytes], ...], ...]:
-    """The contents of the files in ``answer``, each read once.
+    """The contents of the files in ``answer``, each read once; none for a step that was rejected.
 
     Raises `ProtocolError` if one is not a regular file, or if together they have more than
     ``limit`` bytes.
@@ -53,7 +53,12 @@ def contents_of(
         return read
 
     return tuple(
-        tuple({output: content(output, name) for output, name in step.items()} for step in run)
+        tuple(
+            {}
+            if isinstance(step, str)
+            else {output: content(output, name) for output, name in step.items()}
+            for step in run
+        )
         for run in answer.runs
     )
 

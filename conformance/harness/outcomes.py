@@ -44,7 +44,8 @@ class _Observation:
 
 @dataclass(frozen=True, kw_only=True)
 class Ran(_Observation):
-    """The case ran. ``runs``: for each repeat and step, the content of each output's file by name.
+    """The case ran. ``runs``: for each repeat and step, the content of each output's file by name;
+    of a step that may be rejected and was, nothing.
 
     The contents together have at most `Job.most_output_bytes`. Neither the contents nor the names
     of the outputs are checked. ``kernels`` are those that the runtime reports; None: it reports

@@ -14,7 +14,16 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Final, Literal, overload
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+)
 
 from conformance.base.dtypes import DType
 from conformance.base.target_names import MAX_LENGTH, NAME
@@ -48,6 +57,12 @@ ProtocolLine = Annotated[str, ON_ONE_LINE]
 ProtocolName = Annotated[str, Field(min_length=1), ON_ONE_LINE]
 FileName = Annotated[str, Field(pattern=FILE_NAME, max_length=200)]
 AbsolutePath = Annotated[str, Field(pattern=r"^/")]
+#: What a step left: its output files, or the error's text.
+StepResult = Annotated[
+    Annotated[dict[ProtocolName, FileName], Field(min_length=1), Tag("<files>")]
+    | Annotated[str, Tag("<error>")],
+    Discriminator(lambda value: "<error>" if isinstance(value, str) else "<files>"),
+]
 AnswerMilliseconds = Annotated[float, Field(ge=0)]
 #: Of an answer after which the process cannot be trusted.
 ReplaceProcess = Annotated[
@@ -85,6 +100,8 @@ class StepFiles(_Message):
     """Of each carried output only so many first rows, along its third dim (feature keep)."""
     share: dict[ProtocolName, ProtocolName] = {}
     """Graph output to the graph input whose memory it must use (feature shared_buffer)."""
+    may_be_rejected: bool = False
+    """The call is illegal: after an error the next step is run (feature may_be_rejected)."""
 
 
 class DescribeRequest(_Message):
@@ -148,7 +165,7 @@ class DescribedAnswer(_Message):
     dtypes: tuple[DType, ...]
     """The dtypes that tensors may have; cases of another dtype are skipped."""
     features: tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], ...] = ()
-    """What it can do beyond plain runs: shared_buffer, keep."""
+    """What it can do beyond plain runs: shared_buffer, keep, may_be_rejected."""
     lacks: dict[ProtocolName, ProtocolName | None] = {}
     """What the adapter lacks although the runtime supports it, such as float16, each with the
     exact command that mends it, or null."""
@@ -196,9 +213,9 @@ class RanAnswer(_Message):
     kernels: Annotated[tuple[Kernel, ...], Field(min_length=1, max_length=20)] | None = None
     """The kernels of the operator that really ran, each once, as the runtime reports them; null
     if it reports none."""
-    runs: tuple[tuple[Annotated[dict[ProtocolName, FileName], Field(min_length=1)], ...], ...]
+    runs: tuple[tuple[StepResult, ...], ...]
     """For each repeat, for each step: graph output to the name of its TensorProto file in
-    out."""
+    out; or the error's full text if the step was rejected, and may be."""
     ms: Times
 
 
@@ -322,14 +339,19 @@ def _check_against(answer: Answer, request: RunRequest) -> None:
     for at, run in enumerate(answer.runs):
         if len(run) != steps:
             raise ProtocolError(f"run {at} of the answer holds {len(run)} steps, not {steps}")
-        for files in run:
+        for number, files in enumerate(run):
+            if isinstance(files, str):
+                if not request.steps[number].may_be_rejected:
+                    raise ProtocolError(f"the answer says that it ran, but refuses step {number}")
+                continue
             for name in files.values():
                 if name in seen:
                     raise ProtocolError(f"the answer names the file {name} twice")
                 seen.add(name)
 
 
-_TYPES_OF_THREADS: Final = ("constrained-int", "literal['default']")
+#: How errors name the types of a field that can have several.
+_ALTERNATIVES: Final = ("constrained-int", "literal['default']", "<files>", "<error>")
 
 
 def _what_is_wrong(line: bytes, error: ValidationError) -> str:
@@ -337,7 +359,7 @@ def _what_is_wrong(line: bytes, error: ValidationError) -> str:
     fault = error.errors(include_url=False, include_context=False)[0]
     text = f"{fault['msg'][:1].lower()}{fault['msg'][1:]}"
     # The first is the outcome; of a field with several types, the last is one of them.
-    where = ".".join(str(part) for part in fault["loc"][1:] if part not in _TYPES_OF_THREADS)
+    where = ".".join(str(part) for part in fault["loc"][1:] if part not in _ALTERNATIVES)
     if fault["type"] == "json_invalid":
         return f"the line is not JSON: {excerpt(line) or 'it is empty'}"
     if not where:

@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 from conformance.base.array_types import WORD_OF_ONNX, Array
 from conformance.base.text import exact_line, one_line
-from conformance.base.words import listed
+from conformance.base.words import listed, plural
 from conformance.bundle.expected import Expected
 from conformance.bundle.prepare import Prepared
 from conformance.bundle.variants import Outputs, comparisons
@@ -153,6 +153,9 @@ def judge(
         return replace(found, verdict="wrong", reason=reason, hazard=None)
     largest = f"{found.share or 0.0:.2g} of the error budget"
     reason = f"Computed correctly{by}; the largest error is {largest}."
+    steps = zip(prepared.script.steps, outcome.runs[0], strict=True)
+    if ran := sum(step.refused and bool(files) for step, files in steps):
+        reason += f" {plural(ran, 'illegal call')} before it ran instead of failing."
     return replace(found, reason=reason)
 
 
@@ -223,7 +226,7 @@ def _compare(
         limits = partial(SequenceLimits, call, prepared.call_steps[step]) if has_limits else None
         first, *others = (run[step] for run in outcome.runs)
         for files in (first, *others):
-            if set(files) != set(expected):
+            if expected and set(files) != set(expected):
                 raise Unjudgeable(
                     f"The runner returned {exact_line(', '.join(sorted(files)), 300)},"
                     f" the model has {', '.join(sorted(expected))}."

@@ -153,21 +153,6 @@ class OutputOverride(Model):
     allocates it."""
 
 
-class EarlierCall(Model):
-    """A call before another one of the same session: the fields in which it differs from it.
-
-    It has inputs of its own, also a past.
-    """
-
-    batch_size: Count | None = None
-    sequence_length: Length | None = None
-    past_sequence_length: Length | None = None
-    max_sequence_length: Count | None = None
-    total_sequence_lengths: Annotated[tuple[Length, ...], Field(min_length=1)] | None = None
-    total_sequence_length: Length | None = None
-    query_seqlens: Annotated[tuple[Length, ...], Field(min_length=1)] | None = None
-
-
 _EXPECTED: Final = "expected connected, omitted, trailing or a mapping of overrides"
 InputField = Annotated[
     Annotated[State, Tag("<str>")] | Annotated[InputOverride, Tag("<mapping>")],
@@ -177,6 +162,25 @@ OutputField = Annotated[
     Annotated[State, Tag("<str>")] | Annotated[OutputOverride, Tag("<mapping>")],
     Discriminator(alternative, "alternative", _EXPECTED),
 ]
+
+
+class EarlierCall(Model):
+    """A call before another one of the same session: the fields in which it differs from it.
+
+    It has inputs of its own, also a past.
+    """
+
+    refused: Flag = False
+    """The call is illegal. Whether it is refused is not judged, but the calls after it are."""
+    batch_size: Count | None = None
+    sequence_length: Length | None = None
+    past_sequence_length: Length | None = None
+    max_sequence_length: Count | None = None
+    total_sequence_lengths: Annotated[tuple[Length, ...], Field(min_length=1)] | None = None
+    total_sequence_length: Length | None = None
+    query_seqlens: Annotated[tuple[Length, ...], Field(min_length=1)] | None = None
+    inputs: dict[InputName, InputField] = Field(default_factory=dict)
+    """Inputs of a refused call that are written by hand."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +241,8 @@ class Call:
     growing cache is cut to the tokens that are not taken back."""
     earlier_calls: tuple[EarlierCall, ...] = ()
     """Calls of the same session before this one, in order: for each the fields that differ. A batch
-    of another size has equal lengths unless it gives its own, and so has a call before a loop."""
+    of another size has equal lengths unless it gives its own, and so has a call before a loop. One
+    that is `refused` is illegal, and the calls after it must be computed all the same."""
 
     rotary: Literal["none", "half_split", "interleaved"] = "none"
     rotary_dim: Count | None = None
@@ -314,6 +319,7 @@ class Call:
         earlier = []
         for each in self.earlier_calls:
             changes = {name: value for name, value in each if value is not None}
+            del changes["refused"]
             resized = changes.get("batch_size", self.batch_size) != self.batch_size
             earlier.append(replace(equal if resized or self.loop else single, **changes))
         return (*earlier, alone)

@@ -76,7 +76,8 @@ class Step:
     before, cut to its first ``keep`` rows if tokens of a growing cache are taken back. ``buffers``
     are the inputs of the model that no node reads: memory that outputs are bound to. In a graph,
     ``inputs`` and ``outputs`` are those of the graph, ``weights`` are the constants whose values
-    are drawn, and ``node`` has the tensors of its main node.
+    are drawn, and ``node`` has the tensors of its main node. ``refused``: the call is illegal, and
+    others follow on the session.
     """
 
     index: int
@@ -93,6 +94,7 @@ class Step:
     buffers: tuple[Tensor, ...] = ()
     weights: tuple[Tensor, ...] = ()
     node: Step | None = None
+    refused: bool = False
 
     def input(self, name: str) -> Tensor:
         """The input ``name``."""

@@ -105,6 +105,8 @@ def _element(
     if asked.step is not None and asked.step > last:
         raise NoSuchPlace(f"There is no step {asked.step}: the case has the steps 0 … {last}.")
     step = last if asked.step is None else asked.step
+    if not prepared.expected[step]:
+        raise NoSuchPlace(f"Step {step} has no values: it is a call that must be refused.")
     if asked.element is not None:
         _check(asked.element, prepared.expected[step])
         return step, asked.element

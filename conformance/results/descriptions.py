@@ -55,6 +55,7 @@ def case_record(case: Case) -> CaseRecord:
                     "steps": len(case.steps),
                     "later": [later_inputs(case.call, step, first) for step in case.steps[1:]],
                     "keep": keep if {*keep} - {None} else (),
+                    "refused": [at for at, step in enumerate(case.steps) if step.refused],
                     "shared_buffer": case.call.shared_buffer,
                     "graph": _graph(case.call, first),
                 },

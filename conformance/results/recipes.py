@@ -79,7 +79,8 @@ def _made(call: Call, step: Step, tensor: Tensor, stream: str | None) -> Recipe:
     if tensor.values is None:
         return _meant(call, step, tensor)
     values = tensor.values
-    if call.key_value == "packed" and tensor.name == "query" and "query" not in call.inputs:
+    by_hand = step.refused or "query" in call.inputs
+    if call.key_value == "packed" and tensor.name == "query" and not by_hand:
         shape = tensor.shape[:-1]
         return Recipe(
             kind="packed",

@@ -409,6 +409,8 @@ class CallRecord(_Sparse):
     """For each later call, the inputs that differ from the first call."""
     keep: Several[int | None] = ()
     """For each later call, the rows of the present before it that are its past; null: all."""
+    refused: Several[int] = ()
+    """The numbers of the calls that are illegal, after which a program goes on."""
     shared_buffer: bool = False
     """Whether present_key and present_value use the memory of past_key and past_value."""
     graph: GraphRecord | None = None

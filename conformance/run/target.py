@@ -213,10 +213,11 @@ class DescribedTarget:
         if missing:
             return self.adapter_lacks(case) or f"{self.name} cannot take {', '.join(missing)}"
         shares = case.call.shared_buffer or case.relation == "shared_buffer"
+        refuses = any(step.refused for step in case.steps)
         if self.target.in_standard_operators:
             if shares or case.steps[0].buffers:
                 return CANNOT_SHARE
-            if case.contract.demands == "rejects":
+            if refuses or case.contract.demands == "rejects":
                 return "standard operators do not know that a call must be refused"
         if shares and "shared_buffer" not in self.described.features:
             return f"{self.name} cannot make past and present share a buffer"
@@ -225,6 +226,8 @@ class DescribedTarget:
         cuts = any(step.keep is not None for step in case.steps)
         if cuts and "keep" not in self.described.features:
             return f"{self.name} cannot cut a growing cache"
+        if refuses and "may_be_rejected" not in self.described.features:
+            return f"{self.name} cannot go on after a refused call"
         return None
 
     def adapter_lacks(self, case: Case) -> str | None:

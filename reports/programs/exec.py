@@ -25,6 +25,7 @@ def write_bundle(folder):
         share = {present: past for past, present in DATA["share"].items()}
         keep = DATA["keep"][step]
         steps.append({"files": files, "carry": carry, "keep": keep, "share": share})
+        steps[-1]["may_be_rejected"] = step in DATA["refused"]
     return {"bundle": folder, "repeat": DATA["runs"], "steps": steps}
 
 
@@ -107,7 +108,11 @@ def main():
             end(
                 {"rejected": DATA["if_rejected"], "crashed": "crash"}.get(answer["outcome"], "skip")
             )
-        steps = [step for run in answer["runs"] for step in run]
+        steps = [
+            {} if step in DATA["refused"] else files
+            for run in answer["runs"]
+            for step, files in enumerate(run)
+        ]
         check([{name: read(f"{out}/{file}") for name, file in each.items()} for each in steps])
 
 

@@ -236,9 +236,15 @@ async function resultsOf(session) {
         for (const past of Object.keys(carried)) carried[past] = firstRows(carried[past], rows);
       }
       const own = Object.entries(sent).map(([name, content]) => [name, tensor(content)]);
-      outputs = await call(session, { ...Object.fromEntries(own), ...carried });
+      const refused = DATA.refused.includes(step); // its outputs are not checked
+      try {
+        outputs = await call(session, { ...Object.fromEntries(own), ...carried });
+      } catch (error) {
+        if (!refused || error instanceof WebAssembly.RuntimeError) throw error;
+        console.log(`step ${step} is illegal, and rejected: ${error.message ?? error}`);
+      }
       const read = {};
-      for (const [name, value] of Object.entries(outputs)) {
+      for (const [name, value] of Object.entries(refused ? {} : outputs)) {
         const data = buffers.has(value) ? await buffers.get(value)() : value.data.slice();
         read[name] = { dims: value.dims, data };
       }

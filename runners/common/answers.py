@@ -43,8 +43,8 @@ def answer_of(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return {"outcome": "unavailable", "reason": missing.reason}
 
 
-#: The files that were written in each step of a repeat, by output.
-Files = list[dict[str, str]]
+#: The files that were written in each step of a repeat, by output; or why the step was rejected.
+Files = list[dict[str, str] | str]
 
 
 def repeated(run: Callable[[int], tuple[Files, float]], times: int) -> tuple[list[Files], float]:

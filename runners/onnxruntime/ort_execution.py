@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from answers import repeated, shortened, write_outputs
+from answers import Files, repeated, shortened, write_outputs
 from availability import Unavailable
 from ort_memory import DeviceMemory, content_of, host_device, inputs_on_device
 from ort_providers import CPU, Provider
@@ -323,19 +323,36 @@ class Case:
         device = self.runtime.memory
         return self.copy(device.to_device, value) if device and name in self.on_device else value
 
-    def run(self, repeat: int) -> tuple[list[dict[str, str]], float]:
+    def run(self, repeat: int) -> tuple[Files, float]:
         """All steps from the start: the files written for each, and the seconds spent running."""
-        files: list[dict[str, str]] = []
+        files: Files = []
         total = 0.0
         previous: dict[str, Any] = {}
         self.buffers: list[bytearray] = []
         for step in range(len(self.steps)):
-            previous, seconds = self.run_step(step, previous)
-            total += seconds
-            tensors = (content_of(name, self.on_host(value)) for name, value in previous.items())
-            files.append(write_outputs(self.out, repeat, step, tensors))
+            try:
+                previous, seconds = self.run_step(step, previous)
+            except Rejected as refusal:
+                if not self.goes_on(step, refusal):
+                    raise
+                files.append(refusal.message)
+            else:
+                total += seconds
+                tensors = (content_of(n, self.on_host(value)) for n, value in previous.items())
+                files.append(write_outputs(self.out, repeat, step, tensors))
             self.restore_inputs(step, repeat)
         return files, total
+
+    def goes_on(self, step: int, refusal: Rejected) -> bool:
+        """Whether the next step is run after this error, which is none of the device."""
+        if not self.steps[step].get("may_be_rejected"):
+            return False
+        if self.runtime.provider.name != CPU:
+            import cuda_errors  # not at the start of every other target
+
+            refusal.message = cuda_errors.without_host(refusal.message)
+            return cuda_errors.classify(refusal.message) is None
+        return True
 
     def changed(self, step: int) -> list[str]:
         """The inputs of a rejected step that have been modified; empty if they are on a device.

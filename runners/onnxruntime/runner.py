@@ -122,7 +122,7 @@ class Target:
             "outcome": "described",
             "execution_provider": self.provider.name,
             "dtypes": self.runtime.dtypes(),
-            "features": ["shared_buffer", "keep"],
+            "features": ["shared_buffer", "keep", "may_be_rejected"],
             "operator": ort_availability.operator_schema(self.runtime.onnxruntime),
             "threads": self.runtime.threads,
             "provider_options": self.options,

@@ -72,7 +72,7 @@ async function describe() {
     device: found ? device(found.adapter) : processor(),
     ...(found && { adapter: adapterWord(found.adapter.info), lacks: found.lacks }),
     dtypes: dtypes(withFloat16),
-    features: ["shared_buffer", "keep"],
+    features: ["shared_buffer", "keep", "may_be_rejected"],
     threads: THREADS,
     versions: {
       "onnxruntime-node": version,

@@ -63,7 +63,7 @@ export class Engine {
       adapter: adapter && adapterWord(adapter.info),
       dtypes: dtypes(!("float16" in lacks)),
       lacks,
-      features: gpu ? ["shared_buffer", "keep"] : ["keep"],
+      features: [...(gpu ? ["shared_buffer"] : []), "keep", "may_be_rejected"],
       threads: ort.env.wasm.numThreads,
       versions: {
         "onnxruntime-web": version,

@@ -190,7 +190,7 @@ async function runSteps(runtime, session, steps, tensors, repeat, out) {
   let ms = 0;
   let previous = {};
   try {
-    for (const [number, { carry, keep = null, share }] of steps.entries()) {
+    for (const [number, { carry, keep = null, share, may_be_rejected: mayBeRejected }] of steps.entries()) {
       const own = mapValues(tensors[number], (tensor) => copyOf(runtime, tensor));
       const feeds = { ...own, ...mapValues(carry, (output) => previous[output]) };
       if (keep !== null) {
@@ -204,7 +204,9 @@ async function runSteps(runtime, session, steps, tensors, repeat, out) {
       try {
         previous = await runtime.run(session, feeds, fetches, shared);
       } catch (error) {
-        refuse("run", number, error);
+        if (!mayBeRejected || error instanceof WebAssembly.RuntimeError) refuse("run", number, error);
+        files.push(shortened(String(error?.message ?? error)));
+        continue;
       }
       ms += performance.now() - start;
       files.push(await write(runtime, previous, shared, `${repeat}_${number}`, out));

@@ -105,7 +105,7 @@ class Target:
             "execution_provider": None,
             "device": processor_name(),
             "dtypes": DTYPES,
-            "features": ["keep"],
+            "features": ["keep", "may_be_rejected"],
             "threads": self.threads or "default",
             "versions": {
                 "python": platform.python_version(),

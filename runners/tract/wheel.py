@@ -59,7 +59,7 @@ class Target:
             "execution_provider": self.engine.place,
             "device": processor_name(),
             "dtypes": list(DTYPES),
-            "features": ["keep"],
+            "features": ["keep", "may_be_rejected"],
             "threads": threads(os.environ),
             "versions": {
                 "python": platform.python_version(),

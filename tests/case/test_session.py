@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,14 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 from case_files import cases_of
+from rich.console import Console
 
-from conformance.bundle.prepare import prepare
+from conformance.bundle.prepare import prepare, tensor_file
 from conformance.case.case import Case
 from conformance.case.steps import steps_of
+from conformance.cli.drawing import draw
 from conformance.diagnosis.shared import effort
 from conformance.diagnosis.simpler import simplifications
+from conformance.harness.outcomes import Ran
+from conformance.harness.protocol import DescribedAnswer
+from conformance.judge.verdict import judge
 from conformance.operator.call import Call, EarlierCall
 from conformance.results.descriptions import case_record
+from conformance.run.target import DescribedTarget
+from conformance.targets.registry import target_for
 
 FIELDS: dict[str, Any] = {
     "past_sequence_length": 3,
@@ -123,3 +131,84 @@ def test_a_record_lists_the_past_of_each_call(case: Callable[..., Case]) -> None
     one = case(cache="concatenated", earlier_calls="[{}]")
     (later,) = case_record(one).call.later
     assert {"past_key", "past_value"} <= {each.name for each in later}
+
+
+# Calls that must be refused
+
+SHORT = (
+    "{refused: true, inputs: {key: {shape: [batch_size, kv_sequence_length+1, kv_hidden_size]}}}"
+)
+NARROW = "{refused: true, inputs: {query: {shape: [batch_size, sequence_length, 8]}}}"
+
+
+def test_the_model_takes_the_shapes_of_refused_calls(case: Callable[..., Case]) -> None:
+    """Dims stay as they are where all calls agree."""
+    one = case(past_sequence_length=3, earlier_calls=f"[{SHORT}, {{}}, {NARROW}]")
+    assert [step.refused for step in one.steps] == [True, False, True, False]
+    shapes = [[step.input(name).shape for name in ("query", "key")] for step in one.steps]
+    assert shapes == [
+        [(1, 1, 64), (1, 2, 32)],
+        [(1, 1, 64), (1, 1, 32)],
+        [(1, 1, 8), (1, 1, 32)],
+        [(1, 1, 64), (1, 1, 32)],
+    ]
+    for step in one.steps:
+        assert step.input("query").dims == ("query_0", "query_1", "query_2")
+        assert step.input("key").dims == ("key_0", "key_1", None)
+        assert step.input("value").dims == case().steps[0].input("value").dims
+
+
+def test_only_the_calls_that_are_not_refused_are_judged(case: Callable[..., Case]) -> None:
+    one = case(past_sequence_length=3, earlier_calls=f"[{{}}, {SHORT}]")
+    prepared = prepare(one.call)
+    assert [bool(step) for step in prepared.expected] == [True, False, True]
+    assert [step.may_be_rejected for step in prepared.steps] == [False, True, False]
+    assert one.features["earlier_calls"] == "refused"
+    assert one.contract == case(past_sequence_length=3).contract
+    assert case_record(one).call.refused == (1,)
+    shown = io.StringIO()
+    draw(Console(file=shown), one, "cpu")
+    assert "step 1, which must be refused\n" in shown.getvalue()
+    packed = case(past_sequence_length=3, key_value="packed", earlier_calls=f"[{NARROW}]")
+    assert prepare(packed.call).script.steps[0].inputs["query"].shape == (1, 1, 8)
+
+
+def test_the_reason_says_that_an_illegal_call_ran(case: Callable[..., Case]) -> None:
+    one = case(past_sequence_length=3, earlier_calls=f"[{SHORT}]")
+    prepared = prepare(one.call)
+    answers = [
+        {name: tensor_file(want.rounded, name) for name, want in step.items()}
+        for step in prepared.expected
+    ]
+    said = []
+    for illegal in ({}, {"output": b"not read"}):
+        ran = Ran(runs=((illegal, answers[1]),) * 2, placement=None, load_ms=1, run_ms=1)
+        judged = judge(one, prepared, ran, execution_provider=None, target_class="cpu")
+        assert judged.verdict == "pass"
+        said.append("1 illegal call before it ran" in judged.reason)
+    assert said == [False, True]
+
+
+def test_a_target_that_cannot_go_on_after_an_error_skips_the_session(
+    case: Callable[..., Case],
+) -> None:
+    said = []
+    for features in (("keep",), ("may_be_rejected",)):
+        answer = DescribedAnswer(
+            **{"id": 1, "outcome": "described", "runtime": "mine", "version": "1"},
+            **{"execution_provider": None, "device": "CPU", "features": features},
+            dtypes=("float32", "int32"),
+        )
+        target = DescribedTarget(target_for("exec:./mine"), answer, None, None)
+        said.append(target.cannot_take(case(past_sequence_length=3, earlier_calls=f"[{SHORT}]")))
+    assert said == ["mine@1 cannot go on after a refused call", None]
+
+
+def test_a_refused_call_becomes_no_call_of_its_own(case: Callable[..., Case]) -> None:
+    one = case(past_sequence_length=3, earlier_calls=f"[{{batch_size: 2}}, {SHORT}]")
+    changes = simplifications(one)["earlier_calls"]
+    alone = [each for each in changes if not each["earlier_calls"]]
+    assert [each.get("batch_size") for each in alone] == [None, 2]
+    refused = one.call.earlier_calls[1]
+    assert {"earlier_calls": (refused,)} in changes
+    assert all(each.inputs == refused.inputs for c in changes for each in c["earlier_calls"][1:])

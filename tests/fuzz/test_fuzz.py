@@ -115,6 +115,7 @@ def test_what_is_drawn(drawn: list[DrawnCall]) -> None:
     assert any(case.call.constants for case in legal)
     earlier = [each for case in legal for each in case.call.earlier_calls]
     assert any(each.batch_size for each in earlier)
+    assert any(each.refused for each in earlier)
     assert max(len(case.call.earlier_calls) for case in legal) > 2
     refused = [(one.case, one.beside) for one in drawn if one.beside is not None]
     assert refused

@@ -69,12 +69,19 @@ def test_a_request_is_one_complete_line_of_ascii() -> None:
         "out": "/tmp/out/8",
         "repeat": 2,
         "steps": [
-            {"files": {"query": query_of(0)}, "carry": {}, "keep": None, "share": {}},
+            {
+                "files": {"query": query_of(0)},
+                "carry": {},
+                "keep": None,
+                "share": {},
+                "may_be_rejected": False,
+            },
             {
                 "files": {"query": query_of(1)},
                 "carry": {"past_key": "present_key"},
                 "keep": 3,
                 "share": {},
+                "may_be_rejected": False,
             },
         ],
     }
@@ -87,6 +94,10 @@ def test_good_answers() -> None:
     assert (described.adapter, described.name, described.threads) == (None, None, None)
     assert described.operator is None
     ran = parse(RAN)
+    may = RUN.steps[1].model_copy(update={"may_be_rejected": True})
+    goes_on = {**RAN, "runs": [[{"output": name}, "no"] for name in ("a", "b")]}
+    parsed = parse(goes_on, RUN.model_copy(update={"steps": (RUN.steps[0], may)}))
+    assert parsed.runs[1] == ({"output": "b"}, "no")
     assert ran.runs[1][0] == {"output": "c"}
     assert (ran.ms.load, ran.ms.run, ran.kernels) == (0.3, 1.0, None)
     assert parse({**RAN, "kernels": ["flash", "cudnn_9-x"]}).kernels == ("flash", "cudnn_9-x")
@@ -109,6 +120,7 @@ def test_good_answers() -> None:
         (without(RAN, "outcome"), "'outcome'"),
         ({**DESCRIBED, "id": 8}, "'described' found using 'outcome'"),
         (without(RAN, "ms"), "lacks ms"),
+        ({**RAN, "runs": [[{"output": "a"}, "no"]] * 2}, "it ran, but refuses step 1"),
         ({**RAN, "kernels": ["Flash attention"]}, "kernels.0 is "),
         ({**RAN, "kernels": ["x"] * 21}, "kernels is "),
         ({**RAN, "ms": {"load": 1}}, "lacks ms.run"),

@@ -119,3 +119,16 @@ def test_another_error_is_rejected_and_replaces_a_devices_process(module: Module
         answer = answered(module, provider, raising(message))
         assert (answer["outcome"], answer["message"]) == ("rejected", message)
         assert answer.get("replace_process", False) is (provider == CUDA)
+
+
+def test_only_an_error_of_the_device_ends_a_step_that_may_be_rejected(module: Modules) -> None:
+    pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install onnxruntime")
+    execution = module("ort_execution")
+    runtime = SimpleNamespace(memory=None, provider=SimpleNamespace(name=CUDA))
+    session = SimpleNamespace(outputs_meta=[])
+    case = execution.Case(runtime, session, [step({}, may_be_rejected=True)], [{}], "/")
+    case.compute = raising("seqlens_k[0] = 4000 is out of range")
+    assert case.run(0) == (["seqlens_k[0] = 4000 is out of range"], 0.0)
+    case.compute = raising(next(iter(MESSAGES)))
+    with pytest.raises(execution.Rejected):
+        case.run(0)

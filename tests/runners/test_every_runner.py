@@ -41,6 +41,7 @@ ONE_EXAMPLE = True
 
 CPU = "CPUExecutionProvider"
 TRACTS = "float32 float16 int8 uint8 int32 int64"
+SHARES = ("shared_buffer", "keep", "may_be_rejected")
 FLOAT8 = "float32 float16 bfloat16 int8 uint8 float8e4m3fn int32 int64"
 
 
@@ -52,7 +53,7 @@ class Kind(NamedTuple):
     runtime: str
     provider: str | None
     dtypes: str
-    features: tuple[str, ...] = ("keep",)
+    features: tuple[str, ...] = ("keep", "may_be_rejected")
     tolerance: tuple[float, float] = (1e-6, 2e-3)  # of float32 and of float16
     threads: int | str = 1
     int64: type = np.int64  # the integers that it computes with in place of int64
@@ -62,12 +63,13 @@ KINDS = {
     "cpu": Kind(
         "onnxruntime/runner.py",
         ("--ep", "cpu"),
-        *("onnxruntime", CPU, FLOAT8, ("shared_buffer", "keep"), (0.0, 0.0)),
+        *("onnxruntime", CPU, FLOAT8, SHARES, (0.0, 0.0)),
     ),
     "tract-wheel": Kind("tract/wheel.py", (), "tract", "cpu", TRACTS),
-    "tract": Kind("tract/cli.py", ("--tract", "TRACT"), "tract", "cpu", TRACTS),
+    "tract": Kind("tract/cli.py", ("--tract", "TRACT"), "tract", "cpu", TRACTS, ("keep",)),
     "tract-plain": Kind(
-        "tract/cli.py", ("--tract", "TRACT", "--plain"), "tract", "unoptimized", TRACTS
+        *("tract/cli.py", ("--tract", "TRACT", "--plain"), "tract", "unoptimized", TRACTS),
+        features=("keep",),
     ),
     "openvino": Kind(
         *("openvino/openvino_runner.py", (), "openvino", None, FLOAT8),
@@ -87,7 +89,7 @@ KINDS = {
     "node": Kind(
         "onnxruntime_web/launch.py",
         ("--ep", "node", "--modules", "NODE"),
-        *("onnxruntime-node", CPU, TRACTS, ("shared_buffer", "keep")),
+        *("onnxruntime-node", CPU, TRACTS, SHARES),
     ),
 }
 
@@ -245,6 +247,29 @@ def test_a_loop_keeps_the_first_rows_of_a_present(
         for rows, got in zip((3, 3, 0), later, strict=True):
             kept = {"present_past_key": past[:, :, :rows], "present_other": given["other"]}
             assert_same(got, kept)
+
+
+def test_it_goes_on_after_a_step_that_may_be_rejected(
+    runner: Runner, kind: Kind, tmp_path: Path
+) -> None:
+    if "may_be_rejected" not in kind.features:
+        pytest.skip("each call has a process of its own")
+    floats = TensorProto.FLOAT
+    inputs = [value(name, floats, 1) for name in ("x", "z")]
+    content = model([oh.make_node("Add", ["x", "z"], ["y"])], inputs, [value("y", floats, 1)])
+    numbers = [np.arange(size, dtype=np.float32) for size in (2, 3, 2)]
+    given = [{"x": np.ones(2, np.float32), "z": each} for each in numbers]
+    good, bad, again = bundle(tmp_path, content, *given)
+    answer = runner.run(tmp_path, step(good), step(bad, may_be_rejected=True), step(again))
+    assert answer["outcome"] == "ran"
+    for run, [first, refused, last] in zip(answer["runs"], answer["arrays"], strict=True):
+        assert run[1]
+        assert isinstance(run[1], str)
+        assert not refused
+        assert_same(first, {"y": numbers[0] + 1})
+        assert_same(last, {"y": numbers[2] + 1})
+    must = runner.run(tmp_path, step(good), step(bad))
+    assert (must["outcome"], must["step"]) == ("rejected", 1)
 
 
 def test_an_output_name_that_is_no_file_name(runner: Runner, kind: Kind, tmp_path: Path) -> None:

@@ -105,11 +105,12 @@ class Runner:
             cmd="run", bundle=str(bundle), out=str(out), repeat=repeat, steps=list(steps)
         )
         if answer["outcome"] == "ran":
-            named = [file for run in answer["runs"] for step in run for file in step.values()]
+            steps_run = [[{} if isinstance(s, str) else s for s in run] for run in answer["runs"]]
+            named = [file for run in steps_run for step in run for file in step.values()]
             assert sorted(named) == sorted(os.listdir(out))
             answer["arrays"] = [
                 [{name: load(out / file, name) for name, file in step.items()} for step in run]
-                for run in answer["runs"]
+                for run in steps_run
             ]
         return answer
 
@@ -221,9 +222,14 @@ def load(path: Path, name: str) -> np.ndarray:
 
 
 def step(
-    files: dict[str, str], carry: Any = None, share: Any = None, keep: int | None = None
+    files: dict[str, str],
+    carry: Any = None,
+    share: Any = None,
+    keep: int | None = None,
+    may_be_rejected: bool = False,
 ) -> Message:
-    return {"files": files, "carry": carry or {}, "keep": keep, "share": share or {}}
+    one = {"files": files, "carry": carry or {}, "keep": keep, "share": share or {}}
+    return {**one, "may_be_rejected": may_be_rejected}
 
 
 def assert_same(got: Arrays, want: Arrays) -> None:

@@ -7,6 +7,7 @@ from functools import cache
 
 from conformance.base.remembered import cache_few, cache_last
 from conformance.base.text import clean
+from conformance.base.words import listed
 from conformance.bundle.script import CARRY
 from conformance.case.contract import Contract
 from conformance.operator.signature import DOMAIN, OP_TYPE
@@ -108,6 +109,9 @@ def _call(case: CaseRecord) -> list[str]:
         own = any(map(has_own_past, case.call.later))
         past = "some have a past of their own" if own else "each past is the previous present"
         lines += [f"There are {case.call.steps} calls on one session{f'; {past}' * has_past}."]
+    if case.call.refused:
+        steps = listed([f"step {step}" for step in case.call.refused])
+        lines += [f"Not checked, since the call is illegal and may be refused: {steps}."]
     if case.call.shared_buffer:
         lines += ["Past and present are the same memory."]
     return lines

@@ -193,6 +193,7 @@ def _case_lines(case: CaseRecord) -> list[str]:
         "outputs": outputs,
         "carry": carry,
         "keep": [None, *(call.keep or [None] * len(call.later))],
+        "refused": list(call.refused),
         "share": {past: present for present, past in _aliases(call).items()},
     }
     return [*_lines(data)]
