@@ -59,6 +59,19 @@ def sequences_of_the_first_run(kernel, call, output):
     return made
 
 
+@mutant(only="Only calls on one session come after a refused one.")
+class error_of_a_refused_call(Kernel):
+    """The call after a refused one finds the error of that one set, and returns zeros."""
+
+    def refuse(self, message):
+        self.memory["error"] = message
+        super().refuse(message)
+
+    def finish(self, call, output):
+        made = super().finish(call, output)
+        return np.zeros_like(made) if self.memory.pop("error", "") else made
+
+
 @mutant(Kernel.weigh)
 def accumulator_not_cleared(kernel, call, weights, value):
     """The accumulator of a sequence starts with the result of the previous sequence."""
