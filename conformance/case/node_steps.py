@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Final, Literal
@@ -46,9 +47,10 @@ def node_steps(call: Call) -> tuple[Step, ...]:
         raise ShapeError("batch_size", f"{call.batch_size} sequences; at most {MAX_BATCH} fit")
     session = _session_of(call)
     rows = max(_rows_needed(each, [step for step, _ in lengths]) for each, lengths in session)
-    steps = [
-        _with_tensors(each, step, past, rows) for each, lengths in session for step, past in lengths
-    ]
+    steps = []
+    for number, (each, lengths) in enumerate(session):
+        with _field_of(number if number < len(call.earlier_calls) else None):
+            steps += [_with_tensors(each, step, past, rows) for step, past in lengths]
     elements = sum(map(input_elements, steps))
     if elements > MAX_INPUT_ELEMENTS:
         sentence = f"the inputs have {elements} elements; at most {MAX_INPUT_ELEMENTS} fit"
@@ -369,14 +371,23 @@ def _session_of(call: Call) -> list[tuple[Call, list[tuple[Step, int]]]]:
     *earlier, own = call.calls
     steps, session = [*_lengths_of(own)], []
     for number, each in enumerate(earlier):
-        try:
+        with _field_of(number):
             ((step, past),) = _lengths_of(each)
-        except ShapeError as error:
-            raise ShapeError(f"earlier_calls.{number}.{error.field}", str(error)) from None
         refused = call.earlier_calls[number].refused
         step = replace(step, index=len(steps) + number, refused=refused)
         session.append((each, [(step, past)]))
     return [*session, (own, steps)]
+
+
+@contextmanager
+def _field_of(earlier: int | None) -> Iterator[None]:
+    """Within the block, the field of a :class:`ShapeError` is one of this earlier call, if any."""
+    try:
+        yield
+    except ShapeError as error:
+        if earlier is None:
+            raise
+        raise ShapeError(f"earlier_calls.{earlier}.{error.field}", str(error)) from None
 
 
 def _lengths_of(call: Call) -> Iterator[tuple[Step, int]]:

@@ -138,7 +138,9 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
     state = _earlier(asked.out, CampaignState(settings, {shard: 0}))
     donors, digest, corpus = _drawn_from(asked.donors)
     if not donors.changeable and not donors.nodes:
-        raise BadArgument("--from: these cases have no feature that can be drawn; name others.")
+        raise BadArgument(
+            "--from: these have no feature to be drawn, or are too large; name others."
+        )
     state.settings = {"corpus": digest, **state.settings}
     _check_same(asked.out, state, {"corpus": digest})
     plans = [Plan(target, (), ()) for target in named]

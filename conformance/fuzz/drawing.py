@@ -151,9 +151,12 @@ class Donors:
 
     @classmethod
     def of_model(cls, cases: Iterable[Case]) -> Donors:
-        """The donors that the nodes of a model are; ``cases`` are their calls."""
-        calls = (case.written_call for case in cases if not case.is_graph)
-        return cls({}, (), [_node_fields(call) for call in calls])
+        """The donors that the nodes of a model are; ``cases`` are their calls.
+
+        Nodes with too many heads to be drawn are none.
+        """
+        small = (case for case in cases if not case.is_graph and effort(case) < 2 ** POWERS[1])
+        return cls({}, (), [_node_fields(case.written_call) for case in small])
 
     @cached_property
     def changeable(self) -> list[str]:

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,8 @@ def test_calls_of_a_model_are_those_of_its_nodes() -> None:
     assert {*map(fields, drawn)} <= {fields(case.call) for case in nodes}
     assert len({(call.batch_size, call.past_sequence_length) for call in drawn}) > 30
     assert any(call.earlier_calls for call in drawn)
+    huge = Call(num_heads=16, kv_num_heads=1, head_size=2**20)
+    assert not Donors.of_model([replace(nodes[0], written_call=huge)]).nodes
 
 
 # Naming
@@ -288,7 +291,10 @@ def test_a_campaign_ends_when_its_cases_change(tmp_path: Path, gqa: Gqa) -> None
     [
         (("--shard", "3/2"), "--shard: '3/2' is not a shard: it takes NUMBER/OF, such as 3/8."),
         (("--seconds", "nan"), "--seconds: nan is no number of seconds."),
-        (("--from", "smoke/prompt[dtype=float32,sequence_length=5]"), "have no feature"),
+        (
+            ("--from", "smoke/prompt[dtype=float32,sequence_length=5]"),
+            "these have no feature to be drawn, or are too large",
+        ),
         (("--from", "a.onnx"), "a.onnx: cannot be read: No such file or directory."),
         (("--from", "a.onnx", "--from", "window"), "models and cases do not mix; name one kind."),
         (("--seed", "2"), "with --seed '0', not '2'; name another folder: --out."),
