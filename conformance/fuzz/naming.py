@@ -82,6 +82,8 @@ def signature_of(case: Case, result: ResultRecord, beside: Case | None) -> tuple
         return result.verdict, f"beside {beside.theme}/{beside.name}"
     if result.faults:
         kinds = {fault.kind for fault in result.faults}
+        if len(kinds) > 1:
+            kinds.discard("runs_differ")  # which memory that nobody wrote may do or not
         where = "only in presents" if only_presents(result) else ""
         return result.verdict, where, ", ".join(sorted(kinds))
     message = symptom(result.model_copy(update={"expectation": None}))

@@ -25,6 +25,7 @@ from conformance.fuzz.naming import signature_of
 from conformance.operator.call import Call
 from conformance.operator.features import BY_NAME
 from conformance.operator.rules import why_excluded
+from conformance.results.records import RunsDiffer, WrongShape
 from conformance.run.assessment import prepared_case
 
 THEMES = (
@@ -156,6 +157,18 @@ def test_refusals_of_other_operands_are_one_fault(drawn: list[DrawnCall]) -> Non
         )
     }
     assert len(signatures) == 2
+
+
+def test_results_that_differ_in_some_runs_are_one_fault(drawn: list[DrawnCall]) -> None:
+    """Memory that nobody wrote holds the same numbers in some runs, and others in others."""
+    differ, wrong = RunsDiffer(output="output"), WrongShape(output="output", got=(1,), want=(2,))
+    first, second = (
+        signature_of(drawn[0].case, result(verdict="wrong", faults=faults), None)
+        for faults in ((differ, wrong), (wrong,))
+    )
+    assert first == second
+    alone = signature_of(drawn[0].case, result(verdict="wrong", faults=(differ,)), None)
+    assert alone != first
 
 
 # The command
