@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from availability import Unavailable
 from tensor_file import Tensor, write_tensor
@@ -45,6 +45,33 @@ def answer_of(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 #: The files that were written in each step of a repeat, by output; or why the step was rejected.
 Files = list[dict[str, str] | str]
+#: An output of a step, as the runtime has it.
+StepOutput = TypeVar("StepOutput")
+
+
+def steps_in_turn(
+    steps: Sequence[Mapping[str, Any]],
+    run_step: Callable[[int, dict[str, StepOutput]], tuple[dict[str, StepOutput], float]],
+    write: Callable[[int, Iterable[StepOutput]], dict[str, str]],
+) -> tuple[Files, float]:
+    """The files of each step, which gets the outputs of the one before, and the seconds of all.
+
+    After the rejection of a step that may be rejected, the next one is run.
+    """
+    files: Files = []
+    total = 0.0
+    previous: dict[str, StepOutput] = {}
+    for number, step in enumerate(steps):
+        try:
+            previous, seconds = run_step(number, previous)
+        except Rejected as refusal:
+            if not step.get("may_be_rejected"):
+                raise
+            files.append(refusal.message)
+        else:
+            total += seconds
+            files.append(write(number, previous.values()))
+    return files, total
 
 
 def repeated(run: Callable[[int], tuple[Files, float]], times: int) -> tuple[list[Files], float]:

@@ -6,10 +6,11 @@ arrays of another dtype of the same size.
 
 from __future__ import annotations
 
+from functools import partial
 from time import perf_counter
 from typing import Any, Final
 
-from answers import Files, Rejected, repeated, shortened, write_outputs
+from answers import Files, Rejected, repeated, shortened, steps_in_turn, write_outputs
 from availability import Unavailable
 from onnx_graph import output_names
 from tensor_file import BadFile, Tensor, first_rows, read_tensor
@@ -94,20 +95,8 @@ class Case:
 
     def run(self, repeat: int) -> tuple[Files, float]:
         """All steps from the start: the files written for each, and the seconds spent running."""
-        files: Files = []
-        total = 0.0
-        previous: dict[str, Tensor] = {}
-        for step in range(len(self.steps)):
-            try:
-                previous, seconds = self.run_step(step, previous)
-            except Rejected as refusal:
-                if not self.steps[step].get("may_be_rejected"):
-                    raise
-                files.append(refusal.message)
-                continue
-            total += seconds
-            files.append(write_outputs(self.out, repeat, step, previous.values()))
-        return files, total
+        write = partial(write_outputs, self.out, repeat)
+        return steps_in_turn(self.steps, self.run_step, write)
 
     def run_step(self, index: int, previous: dict[str, Tensor]) -> tuple[dict[str, Tensor], float]:
         """One call: its outputs, and the seconds it took."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import ctypes
 import math
 import re
+from collections.abc import Iterable
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from answers import Files, Rejected, repeated, shortened, write_outputs
+from answers import Files, Rejected, repeated, shortened, steps_in_turn, write_outputs
 from availability import Unavailable, first_line
 from facts import fact
 from onnx_graph import output_names
@@ -160,21 +161,11 @@ class Case:
 
     def run(self, repeat: int) -> tuple[Files, float]:
         """All steps from the start: the files written for each, and the seconds spent running."""
-        files: Files = []
-        total = 0.0
-        previous: dict[str, Value] = {}
-        for step in range(len(self.steps)):
-            try:
-                previous, seconds = self.run_step(step, previous)
-            except Rejected as refusal:
-                if not self.steps[step].get("may_be_rejected"):
-                    raise
-                files.append(refusal.message)
-                continue
-            total += seconds
-            tensors = (value.tensor for value in previous.values())
-            files.append(write_outputs(self.out, repeat, step, tensors))
-        return files, total
+
+        def write(step: int, outputs: Iterable[Value]) -> dict[str, str]:
+            return write_outputs(self.out, repeat, step, (value.tensor for value in outputs))
+
+        return steps_in_turn(self.steps, self.run_step, write)
 
     def run_step(self, index: int, previous: dict[str, Value]) -> tuple[dict[str, Value], float]:
         """One call: its outputs, and the seconds it took."""

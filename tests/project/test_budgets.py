@@ -33,7 +33,7 @@ BUDGETS = {
     "conformance/results": 3281,
     "conformance/run": 957,
     "conformance/targets": 1349,
-    "runners": 2823,
+    "runners": 2821,
     "mutants": 3395,
     "tests": 26499,
     ".ci": 692,
