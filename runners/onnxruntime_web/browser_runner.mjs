@@ -162,6 +162,9 @@ async function respond(request, response) {
     answered({});
   } else if (request.method === "GET") {
     const file = createReadStream(join(folders[what], ...rest));
+    // Only an isolated page has a clock that is fine enough for a small call: steps of 5 µs, not 100.
+    response.setHeader("Cross-Origin-Opener-Policy", "same-origin");
+    response.setHeader("Cross-Origin-Embedder-Policy", "require-corp");
     response.setHeader("Content-Type", TYPES[extname(request.url.split("?")[0])] ?? "application/octet-stream");
     file.on("error", () => response.writeHead(404).end()).pipe(response);
   } else if (request.method === "PUT") {
