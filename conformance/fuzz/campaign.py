@@ -116,7 +116,7 @@ class Campaign:
                 verdicts[names[at]]["not judged"] += 1
                 self.unjudged.setdefault(record.message, call.number)
             elif isinstance(record, ResultRecord):
-                verdicts[names[at]][record.verdict] += 1
+                verdicts[names[at]][_counted_as(record)] += 1
                 results.append((at, call, record))
                 if record.verdict == "pass":
                     self._targets[at].note_passing(of)
@@ -128,6 +128,12 @@ class Campaign:
         self.state.known |= {name: dict(counts) for name, counts in known.items()}
         self.state.features = dict(features)
         return results
+
+
+def _counted_as(record: ResultRecord) -> str:
+    """The verdict, but what passes because it may be refused has computed nothing."""
+    refused = record.verdict == "pass" and record.outcome == "rejected"
+    return "rightly refused" if refused else record.verdict
 
 
 def _differing(results: Sequence[DrawnResult]) -> Iterator[DrawnResult]:

@@ -265,7 +265,8 @@ class Drawing:
             if any(misfits(case.call, "rejects")) or not _wrong(beside) <= _wrong(case):
                 return None
             own, of_beside = (prepared_case(each).own for each in (case, beside))
-            return case if own.is_unjudged_like(of_beside) else None
+            same = own.is_unjudged_like(of_beside) and _mentioned(beside) <= _mentioned(case)
+            return case if same else None
         except InputError:
             return None
 
@@ -311,6 +312,13 @@ def _wrong(case: Case) -> set[str]:
     excluded = filter(None, map(why_excluded, case.features_of_calls))
     fields = (field for field, _ in misfits(case.call, "computes"))
     return {*fields, *(sentence for _, sentence in excluded)}
+
+
+def _mentioned(case: Case) -> set[str]:
+    """The tensors of a case that the message of a refusal names."""
+    step = case.steps[-1]
+    inputs = {each.name for each in step.inputs if each.connected}
+    return {*inputs, *step.connected_outputs} & {*case.contract.mentions}
 
 
 # Sizes and lengths

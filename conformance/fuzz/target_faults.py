@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from heapq import nsmallest
@@ -69,7 +69,8 @@ class TargetFaults:
         self._faults = faults
         self._until = until
         self._passing: list[Case] = []
-        self._known: dict[str, NamedFault | None] = {}
+        self._records: dict[str, ResultRecord | None] = {}
+        self._needs: dict[str, Mapping[str, str | None]] = {}
         self._likes: dict[str, tuple[str, ...]] = {}
         self._covered: dict[tuple[Path, int], tuple[Case, ...]] = {}
 
@@ -133,24 +134,16 @@ class TargetFaults:
         self, run: PlanRun, drawn: DrawnCall, case: Case, signature: tuple[str, ...]
     ) -> str:
         """The place of the expectation that says that the target has the fault, or nothing."""
-        for line in self.plan.lines_for(run.ready):
-            if signature[0] not in line.known.verdicts:
-                continue
-            if drawn.beside is not None:
-                is_known = line.covers(drawn.beside)
-            else:
-                known = (self._fault_of(run, each, line) for each in self._near(line, case))
-                is_known = any(one is not None and one.explains(case, signature) for one in known)
-            if is_known:
-                return f"{line.place}:{line.line}"
-        return ""
+        if drawn.beside is not None:
+            lines = (line for line in self._fit(run, signature) if line.covers(drawn.beside))
+        else:
+            near = self._near(run, signature, case)
+            lines = (line for each, line in near if self._shows(run, each, line, case, signature))
+        return next((f"{line.place}:{line.line}" for line in lines), "")
 
     def _known_alike(self, run: PlanRun, fault: NamedFault, case: Case) -> str:
         """The place of the expectation of a similar case that is like the same known faults."""
-        lines = self.plan.lines_for(run.ready)
-        fit = [line for line in lines if fault.signature[0] in line.known.verdicts]
-        pairs = ((each, line) for line in fit for each in self._near(line, case))
-        for each, line in nsmallest(NEAR, pairs, key=lambda pair: distance(pair[0], case)):
+        for each, line in self._near(run, fault.signature, case)[:NEAR]:
             if self._like_of(run, each) == fault.like:
                 return f"{line.place}:{line.line}"
         return ""
@@ -165,27 +158,55 @@ class TargetFaults:
             self._likes[case.id] = _names(alike)
         return self._likes[case.id]
 
-    def _near(self, line: Expectation, case: Case) -> Sequence[Case]:
-        """The cases that an expectation decides about and whose features are the most alike."""
-        key = line.file, line.line
-        if key not in self._covered:
-            covered = (each for each in self._corpus if not each.is_graph and line.covers(each))
-            self._covered[key] = tuple(covered)
-        return nsmallest(NEAR, self._covered[key], key=lambda each: distance(each, case))
+    def _fit(self, run: PlanRun, signature: tuple[str, ...]) -> Iterator[Expectation]:
+        """The expectations of the verdict of a signature."""
+        return (
+            each for each in self.plan.lines_for(run.ready) if signature[0] in each.known.verdicts
+        )
 
-    def _fault_of(self, run: PlanRun, case: Case, line: Expectation) -> NamedFault | None:
-        """The known fault that a case of the corpus shows, made small once."""
-        if case.id not in self._known:
-            fault = None
-            record = run.tried_unless_skipped(case)
-            if record is not None and record.verdict in line.known.verdicts:
-                signature = signature_of(case, record, None)
-                fault = NamedFault(run.ready.name, signature, {}, 0)
-                if record.verdict != "unsupported":  # whose message says all
-                    small = self._smallest(run, DrawnCall(0, case), signature)
-                    fault.needs = needs_of(small[0]) if small else {}
-            self._known[case.id] = fault
-        return self._known[case.id]
+    def _near(
+        self, run: PlanRun, signature: tuple[str, ...], case: Case
+    ) -> list[tuple[Case, Expectation]]:
+        """Of each expectation of the verdict, the cases whose features are the most alike.
+
+        The nearest come first.
+        """
+
+        def far(other: Case) -> int:
+            return distance(other, case)
+
+        pairs = []
+        for line in self._fit(run, signature):
+            key = line.file, line.line
+            if key not in self._covered:
+                covered = (each for each in self._corpus if not each.is_graph and line.covers(each))
+                self._covered[key] = tuple(covered)
+            pairs += [(each, line) for each in nsmallest(NEAR, self._covered[key], key=far)]
+        return sorted(pairs, key=lambda pair: far(pair[0]))
+
+    def _shows(
+        self,
+        run: PlanRun,
+        known: Case,
+        line: Expectation,
+        case: Case,
+        signature: tuple[str, ...],
+    ) -> bool:
+        """Whether a case of the corpus, made small once, shows the fault that a call shows."""
+        if known.id not in self._records:
+            self._records[known.id] = run.tried_unless_skipped(known)
+        record = self._records[known.id]
+        if record is None or record.verdict not in line.known.verdicts:
+            return False
+        if signature_of(known, record, None) != signature:
+            return False
+        if known.id not in self._needs:
+            small = None
+            if record.verdict != "unsupported":  # whose message says all
+                small = self._smallest(run, DrawnCall(0, known), signature)
+            self._needs[known.id] = needs_of(small[0]) if small else {}
+        needs = self._needs[known.id]
+        return all(case.features[name] == value for name, value in needs.items())
 
     def _alike(
         self, run: PlanRun, drawn: Case, case: Case, result: ResultRecord
