@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from conformance.case.case import Case
-from conformance.fuzz.drawing import Drawing, DrawnCall
+from conformance.fuzz.drawing import Drawing, DrawnCall, values_of
 from conformance.fuzz.state import CampaignState
 from conformance.fuzz.target_faults import NewFault, TargetFaults
 from conformance.harness.runner import RunnerFailed
@@ -74,7 +74,8 @@ class Campaign:
         """
         while (done := self.state.calls) < len(self._numbers) and time.monotonic() < self._until:
             numbers = self._numbers[done : done + min(ROUND, max(FIRST, done))]
-            drawn = {one.case.id: one for one in map(self._drawing.call, numbers)}
+            calls = [self._drawing.call(number, self.state.refused) for number in numbers]
+            drawn = {one.case.id: one for one in calls}
             results = sorted(self._run(drawn), key=lambda one: (one[1].number, one[0]))
             unexpected = (one for one in results if one[2].unexpected)
             for at, call, record in _differing(results) if self._against else unexpected:
@@ -103,9 +104,7 @@ class Campaign:
         names = [run.ready.name for run in runs]
         verdicts = {name: Counter(self.state.verdicts.get(name, {})) for name in names}
         known = {name: Counter(self.state.known.get(name, {})) for name in names}
-        features = Counter(self.state.features)
-        for case in cases:
-            features.update(f"{name}={value}" for name, value in case.features.items() if value)
+        computed: set[str] = set()
         results = []
         for run, of, record in run_all(runs, self._jobs):
             if of is None or isinstance(record, RunnerFailed):
@@ -118,6 +117,8 @@ class Campaign:
             elif isinstance(record, ResultRecord):
                 verdicts[names[at]][_counted_as(record)] += 1
                 results.append((at, call, record))
+                if record.outcome not in ("rejected", "unavailable"):
+                    computed.add(of.id)
                 if record.verdict == "pass":
                     self._targets[at].note_passing(of)
                 elif (line := record.expectation) and not record.unexpected:
@@ -126,7 +127,11 @@ class Campaign:
                 self._targets[at].unstable.setdefault(record.message, call.number)
         self.state.verdicts |= {name: dict(counts) for name, counts in verdicts.items()}
         self.state.known |= {name: dict(counts) for name, counts in known.items()}
-        self.state.features = dict(features)
+        for one in drawn.values():
+            for value in values_of(one.case) if one.beside is None else ():
+                self.state.features[value] = self.state.features.get(value, 0) + 1
+                if one.case.id in computed:
+                    self.state.computed[value] = self.state.computed.get(value, 0) + 1
         return results
 
 

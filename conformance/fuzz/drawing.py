@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -58,6 +58,10 @@ REDRAWN: Final = 0.25
 ODD: Final = 0.15
 OTHER_BATCH: Final = 0.4
 REFUSED: Final = 0.1
+#: The share of the calls with a value that a campaign's targets refuse, and so many calls are drawn
+#: for one that has none: with some targets there is none.
+SELDOM: Final = 0.1
+TRIES: Final = 100
 #: The numbers of features that are not at their plain values.
 CHANGED: Final = (1, 2, 3, 3, 4, 4, 5, 6)
 #: Kernels work on tiles of these sizes: lengths are drawn at their edges, too.
@@ -204,20 +208,22 @@ class Drawing:
         self.donors = donors
         self.seed = seed
 
-    def call(self, number: int) -> DrawnCall:
-        """The call with this number."""
+    def call(self, number: int, refused_values: Collection[str] = ()) -> DrawnCall:
+        """The call with this number; few calls have one of the ``refused_values``."""
         random = Random(f"{self.seed} {number}")
         refused = self.donors.refused and random.random() < ILLEGAL
         beside = random.choice(self.donors.refused) if refused else None
-        case = None
+        tries, case = 0, None
         while case is None:
             if beside is None:
-                case = self._allowed(random, number)
+                tries += 1
+                avoided = refused_values if tries <= TRIES else ()
+                case = self._allowed(random, number, avoided)
             else:
                 case = self._refused(random, number, beside)
         return DrawnCall(number, case, beside)
 
-    def _allowed(self, random: Random, number: int) -> Case | None:
+    def _allowed(self, random: Random, number: int, avoided: Collection[str]) -> Case | None:
         """A call that is not refused by contract, or None."""
         fields = self.donors.draw(random)
         fields["dtype"] = fields.get("dtype") or _PLAIN.dtype
@@ -228,6 +234,10 @@ class Drawing:
         if case is None or effort(case) > 2 ** random.uniform(*POWERS):
             return None
         if case.contract.demands == "rejects":
+            return None
+        if avoided and any(
+            each in avoided and random.random() > SELDOM for each in values_of(case)
+        ):
             return None
         if (names := _possible_constants(case)) and random.random() < CONSTANT:
             constants = tuple(random.sample(names, random.randint(1, len(names))))
@@ -269,6 +279,11 @@ class Drawing:
             return case if same else None
         except InputError:
             return None
+
+
+def values_of(case: Case) -> Iterator[str]:
+    """The values of the features of a case, as ``name=value``."""
+    return (f"{name}={value}" for name, value in case.features.items() if value)
 
 
 def _possible_constants(case: Case) -> list[str]:

@@ -67,6 +67,7 @@ def join(folders: Sequence[Path], *, incomplete: bool = False) -> Joined:
         {name: _sum(each.verdicts.get(name, {}) for each in states) for name in targets},
         {name: _sum(each.known.get(name, {}) for each in states) for name in targets},
         _sum(each.features for each in states),
+        _sum(each.computed for each in states),
         [fault for fault, _ in faults],
     )
     return Joined(state, {**files, FILE: STATE.dump_json(state, indent=1)}, problems)

@@ -16,6 +16,8 @@ from conformance.operator.call import Length
 from conformance.results.results_error import ResultsError, cause_of
 from conformance.run.shard import Shard
 
+#: So many calls with a value of a feature must be refused before it is drawn seldom.
+ENOUGH: Final = 50
 #: The file of a campaign in its folder, and the most bytes that are read of a file there.
 FILE: Final = "campaign.json"
 MOST_BYTES: Final = 1 << 26
@@ -38,6 +40,8 @@ class CampaignState:
     ``settings`` must stay the same while it goes on. ``done`` has the number of calls of each
     shard, all of one division; ``verdicts`` are those of each target. ``known`` has the places of
     the expectations of each target that cover calls as they were drawn, and how many these are.
+    ``features`` has how many legal calls had each value of a feature, and ``computed`` how many of
+    these a target has not refused.
     """
 
     settings: dict[str, str]
@@ -45,12 +49,19 @@ class CampaignState:
     verdicts: dict[str, dict[str, Length]] = field(default_factory=dict)
     known: dict[str, dict[str, Length]] = field(default_factory=dict)
     features: dict[str, Length] = field(default_factory=dict)
+    computed: dict[str, Length] = field(default_factory=dict)
     faults: list[NamedFault] = field(default_factory=list)
 
     @property
     def calls(self) -> int:
         """The number of calls done."""
         return sum(self.done.values())
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """The values of features, as `name=value`, with which no call was computed."""
+        found = (name for name, calls in self.features.items() if calls >= ENOUGH)
+        return frozenset(name for name in found if not self.computed.get(name))
 
     def difference(self, settings: Mapping[str, str | None]) -> str | None:
         """Half a sentence about a setting that differs: "--seed '0', not '1'"; None if none does.

@@ -20,8 +20,8 @@ from conformance.base.paths import data_path
 from conformance.case.load import load_file
 from conformance.diagnosis.shared import effort
 from conformance.diagnosis.smallest import case_text
-from conformance.fuzz import campaign
-from conformance.fuzz.drawing import POWERS, Donors, Drawing, DrawnCall
+from conformance.fuzz import campaign, state
+from conformance.fuzz.drawing import POWERS, Donors, Drawing, DrawnCall, values_of
 from conformance.fuzz.naming import signature_of
 from conformance.operator.call import Call
 from conformance.operator.features import BY_NAME
@@ -142,6 +142,16 @@ def test_what_is_drawn(drawn: list[DrawnCall]) -> None:
         assert own.is_unjudged_like(of_beside)
 
 
+def test_values_that_the_targets_refuse_are_drawn_seldom(donors: Donors) -> None:
+    drawing = Drawing(donors, 3)
+    calls = [drawing.call(number, {"batch=more", "rotary=half_split"}) for number in range(150)]
+    legal = [{*values_of(one.case)} for one in calls if one.beside is None]
+    refused = [values for values in legal if values & {"batch=more", "rotary=half_split"}]
+    assert 0 < len(refused) < len(legal) / 4
+    all_values = {value for values in legal for value in values}
+    assert drawing.call(0, all_values).case.call.json()  # and one is drawn if there is no other
+
+
 def test_calls_of_a_model_are_those_of_its_nodes() -> None:
     nodes = cases_of_theme("models")
     drawing = Drawing(Donors.of_model(nodes), 1)
@@ -232,6 +242,20 @@ def test_known_results_are_counted(tmp_path: Path, gqa: Gqa) -> None:
     ((place, calls),) = (each for known in state["known"].values() for each in known.items())
     assert f"{calls:8,}  known: {place}" in done.out.splitlines()
     assert [state["faults"], place] == [[], "known.yaml:1"]
+
+
+@pytest.mark.push
+def test_a_campaign_leaves_out_what_its_target_refuses(
+    tmp_path: Path, gqa: Gqa, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "ENOUGH", 20)
+    command = ("fuzz", "--ep", kernel(tmp_path, "refuses_batches"), "--from", "smoke")
+    done = gqa(*command, "--calls", "240", "--jobs", "1")
+    assert done.out.count("refused on ") == 1
+    found = json.loads((tmp_path / "fuzz" / "campaign.json").read_text())
+    assert set(found["computed"]) < set(found["features"])
+    assert "batch=more" not in found["computed"]
+    assert found["features"]["batch=more"] < found["features"]["batch=one"] / 2
 
 
 @pytest.mark.push
