@@ -153,7 +153,8 @@ class Case:
         """The demands on a runtime: those in the file, or those that follow from the features."""
         with self._place_of_errors():
             contract = self.written_contract
-            if contract is None and not self.is_graph:
+            undecided = self.relation is not None and RELATIONS[self.relation].undecided
+            if contract is None and not self.is_graph and not undecided:
                 contract = contract_of_calls(self.features_of_calls)
             if contract is None:
                 sentence = "none follows from the features of this call; write one"

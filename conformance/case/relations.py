@@ -107,6 +107,16 @@ _NO_EXTRAS = _requires(
 )
 
 
+def _has_spare_rows(call: Call) -> bool:
+    """Whether a static cache has four rows behind the longest sequence."""
+    totals, *_ = call.written_totals
+    longest = max(totals, default=call.past_sequence_length + call.sequence_length)
+    return call.max_sequence_length is None or call.max_sequence_length >= longest + 4
+
+
+_ROOM_FOR_PADDING = _requires("a static cache must have four spare rows", _has_spare_rows)
+
+
 def _has_query_tokens(call: Call) -> bool:
     """Whether query_seqlens leaves a token to any sequence."""
     counts = call.query_seqlens or ()
@@ -150,6 +160,8 @@ class Relation:
     usual: tuple[Check, ...] = (_plain, _single)
     of_graphs: bool = False
     """Whether graphs have such variants, instead of calls of a node."""
+    undecided: bool = False
+    """Whether no contract follows from the features of a call, as the variant has others."""
 
     def misfit(self, call: Call) -> str | None:
         """Why the call has no such variant; None if it has one."""
@@ -233,7 +245,8 @@ RELATIONS: Final[dict[str, Relation]] = {
         "in chunks of four rows; query_seqlens says how many of them are tokens",
         "a causal query attends to the tokens up to its own, whichever call appended them, and"
         " padding is not read",
-        (_NEW, _CAUSAL, _SEVERAL, _NO_POSITIONS, _BOTH_PRESENTS),
+        (_NEW, _CAUSAL, _SEVERAL, _NO_POSITIONS, _BOTH_PRESENTS, _ROOM_FOR_PADDING),
+        undecided=True,
     ),
     "without_padding": Relation(
         "made for each sequence alone with the tokens of its chunk, without padding",

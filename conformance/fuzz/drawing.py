@@ -275,7 +275,7 @@ class Drawing:
             if any(misfits(case.call, "rejects")) or not _wrong(beside) <= _wrong(case):
                 return None
             own, of_beside = (prepared_case(each).own for each in (case, beside))
-            same = own.is_unjudged_like(of_beside) and _mentioned(beside) <= _mentioned(case)
+            same = own.is_unjudged_like(of_beside) and _given(beside) <= _given(case)
             return case if same else None
         except InputError:
             return None
@@ -329,11 +329,11 @@ def _wrong(case: Case) -> set[str]:
     return {*fields, *(sentence for _, sentence in excluded)}
 
 
-def _mentioned(case: Case) -> set[str]:
-    """The tensors of a case that the message of a refusal names."""
+def _given(case: Case) -> set[str]:
+    """The tensors of a case, and the number of new tokens."""
     step = case.steps[-1]
     inputs = {each.name for each in step.inputs if each.connected}
-    return {*inputs, *step.connected_outputs} & {*case.contract.mentions}
+    return {*inputs, *step.connected_outputs, f"{step.new_tokens} new tokens"}
 
 
 # Sizes and lengths

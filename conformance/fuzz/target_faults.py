@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from heapq import nsmallest
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -26,8 +27,9 @@ from conformance.run.target import DescribedTarget, Plan
 
 #: The most runs that make a failing call smaller.
 MOST_RUNS: Final = 300
-#: The most seconds of that, and of looking for a known fault with the same values: far more than
-#: both take, except where calls hang. After the end of the campaign there are fewer.
+#: The most seconds of that, of looking for an expectation, and for a known fault with the same
+#: values: far more than each takes, except where calls hang and on software GPUs. After the end of
+#: the campaign there are fewer.
 SECONDS: Final = 60.0
 LATE_SECONDS: Final = 5.0
 #: The passing calls among which a known fault is looked for.
@@ -137,7 +139,8 @@ class TargetFaults:
         if drawn.beside is not None:
             lines = (line for line in self._fit(run, signature) if line.covers(drawn.beside))
         else:
-            near = self._near(run, signature, case)
+            until = self._limit()
+            near = takewhile(lambda _: time.monotonic() < until, self._near(run, signature, case))
             lines = (line for each, line in near if self._shows(run, each, line, case, signature))
         return next((f"{line.place}:{line.line}" for line in lines), "")
 

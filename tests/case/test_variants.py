@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from as_user import Desk, Gqa
-from case_files import cases_of, entries, write
+from case_files import cases_of, complaints, entries, write
 from judged import right_by
 from onnx.reference import ReferenceEvaluator
 from shipped import shipped_cases
@@ -221,6 +221,29 @@ def test_the_standard_operator_has_no_attribute_but_the_heads(attribute: Attribu
     assert misfit(plain) is None
     assert misfit(replace(plain, **{attribute.name: attribute.default})) is None
     assert misfit(replace(plain, **{attribute.name: value})) is not None
+
+
+def test_a_static_cache_has_room_for_padded_chunks() -> None:
+    misfit = RELATIONS["in_padded_chunks"].misfit
+    for call in (
+        Call(sequence_length=5),
+        Call(sequence_length=5, max_sequence_length=9),
+        Call(sequence_length=2, past_sequence_length=6, max_sequence_length=12),
+        Call(batch_size=2, sequence_length=5, total_sequence_lengths=(5, 3), max_sequence_length=9),
+    ):
+        assert misfit(call) is None
+        if call.max_sequence_length is not None:
+            short = replace(call, max_sequence_length=call.max_sequence_length - 1)
+            assert misfit(short) == "a static cache must have four spare rows"
+
+
+def test_a_variant_with_query_seqlens_needs_a_written_contract(tmp_path: Path) -> None:
+    """A runtime that takes none computes the call, and must not be blamed for its variant."""
+    text = entries("- {name: a, sequence_length: 5, relation: in_padded_chunks}")
+    (said,) = complaints(
+        tmp_path, text.replace("defaults:\n  contract: {source: a document}\n", "")
+    )
+    assert said.endswith(" none follows from the features of this call; write one")
 
 
 def test_a_relation_can_be_an_axis(tmp_path: Path) -> None:
