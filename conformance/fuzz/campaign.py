@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -101,38 +100,39 @@ class Campaign:
                 self.failures.append(f"{ready.name}: {ready.unavailable}{fix}")
         if self.failures:
             return []
-        names = [run.ready.name for run in runs]
-        verdicts = {name: Counter(self.state.verdicts.get(name, {})) for name in names}
-        known = {name: Counter(self.state.known.get(name, {})) for name in names}
-        computed: set[str] = set()
-        results = []
+        for run in runs:
+            self.state.verdicts.setdefault(run.ready.name, {})
+            self.state.known.setdefault(run.ready.name, {})
+        results, computed = [], set[str]()
         for run, of, record in run_all(runs, self._jobs):
             if of is None or isinstance(record, RunnerFailed):
                 self.failures.append(str(record))
                 continue
-            at, call = runs.index(run), drawn[of.id]
+            at, call, verdicts = runs.index(run), drawn[of.id], self.state.verdicts[run.ready.name]
             if isinstance(record, InfrastructureRecord):
-                verdicts[names[at]]["not judged"] += 1
+                _count(verdicts, "not judged")
                 self.unjudged.setdefault(record.message, call.number)
             elif isinstance(record, ResultRecord):
-                verdicts[names[at]][_counted_as(record)] += 1
+                _count(verdicts, _counted_as(record))
                 results.append((at, call, record))
                 if record.outcome not in ("rejected", "unavailable"):
                     computed.add(of.id)
                 if record.verdict == "pass":
                     self._targets[at].note_passing(of)
                 elif (line := record.expectation) and not record.unexpected:
-                    known[names[at]][f"{line.file}:{line.line}"] += 1
+                    _count(self.state.known[run.ready.name], f"{line.file}:{line.line}")
             else:
                 self._targets[at].unstable.setdefault(record.message, call.number)
-        self.state.verdicts |= {name: dict(counts) for name, counts in verdicts.items()}
-        self.state.known |= {name: dict(counts) for name, counts in known.items()}
         for one in drawn.values():
             for value in values_of(one.case) if one.beside is None else ():
-                self.state.features[value] = self.state.features.get(value, 0) + 1
+                _count(self.state.features, value)
                 if one.case.id in computed:
-                    self.state.computed[value] = self.state.computed.get(value, 0) + 1
+                    _count(self.state.computed, value)
         return results
+
+
+def _count(counts: dict[str, int], name: str) -> None:
+    counts[name] = counts.get(name, 0) + 1
 
 
 def _counted_as(record: ResultRecord) -> str:
