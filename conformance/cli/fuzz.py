@@ -121,7 +121,7 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
     """Draw calls that nobody has written, and find what fails.
 
     Each new fault is printed once, by its smallest call, and written to the folder as a case file
-    with a program beside it. The same seed gives the same calls on every machine. A campaign whose
+    with a program beside it. The same seed gives the same targets the same calls. A campaign whose
     folder is there goes on.
 
     \b

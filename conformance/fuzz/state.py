@@ -59,9 +59,12 @@ class CampaignState:
 
     @property
     def refused(self) -> frozenset[str]:
-        """The values of features, as `name=value`, with which no call was computed."""
-        found = (name for name, calls in self.features.items() if calls >= ENOUGH)
-        return frozenset(name for name in found if not self.computed.get(name))
+        """The values of features, as `name=value`, with which no call was computed.
+
+        None if no call was computed at all.
+        """
+        tried = (value for value, calls in self.features.items() if calls >= ENOUGH)
+        return frozenset(value for value in tried if self.computed and value not in self.computed)
 
     def difference(self, settings: Mapping[str, str | None]) -> str | None:
         """Half a sentence about a setting that differs: "--seed '0', not '1'"; None if none does.

@@ -23,11 +23,13 @@ from conformance.diagnosis.smallest import case_text
 from conformance.fuzz import campaign, state
 from conformance.fuzz.drawing import POWERS, Donors, Drawing, DrawnCall, values_of
 from conformance.fuzz.naming import signature_of
+from conformance.fuzz.state import CampaignState
 from conformance.operator.call import Call
 from conformance.operator.features import BY_NAME
 from conformance.operator.rules import why_excluded
 from conformance.results.records import RunsDiffer, WrongShape
 from conformance.run.assessment import prepared_case
+from conformance.run.shard import Shard
 
 THEMES = (
     "smoke",
@@ -150,6 +152,15 @@ def test_values_that_the_targets_refuse_are_drawn_seldom(donors: Donors) -> None
     assert 0 < len(refused) < len(legal) / 4
     all_values = {value for values in legal for value in values}
     assert drawing.call(0, all_values).case.call.json()  # and one is drawn if there is no other
+
+
+def test_a_value_is_refused_if_many_calls_were_and_others_were_not() -> None:
+    tried = {"window=none": 200, "window=shorter": 60, "softcap=given": 10}
+    campaigns = (
+        CampaignState({}, {Shard(1, 1): 0}, features=tried, computed=computed)
+        for computed in ({}, {"window=none": 1}, {"window=none": 1, "window=shorter": 1})
+    )
+    assert [each.refused for each in campaigns] == [set(), {"window=shorter"}, set()]
 
 
 def test_calls_of_a_model_are_those_of_its_nodes() -> None:
