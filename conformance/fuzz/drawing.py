@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -45,12 +46,13 @@ QUESTION: Final = "Does a call that nobody has written do what its parts do?"
 TIME_LIMIT_SECONDS: Final = 10.0
 
 #: The shares of calls that are illegal, that have constants if they can, that follow other calls on
-#: the session, that have a relation, whose unused rows are filled, …
+#: the session, that have a relation, whose unused rows are filled, whose bias hides keys, …
 ILLEGAL: Final = 0.06
 CONSTANT: Final = 0.2
 LATER: Final = 0.15
 RELATED: Final = 0.1
 FILLED: Final = 0.35
+MASKED: Final = 0.5
 #: … of loops that take tokens back, of inputs with other values, of odd head sizes, of earlier
 #: calls with another batch, and of those that are illegal.
 TAKEN_BACK: Final = 0.3
@@ -97,6 +99,10 @@ ILLEGAL_INPUTS: Final = {
 }
 #: What rows hold that nothing reads.
 FILLINGS: Final = (math.nan, math.inf, -math.inf, 3e38, -60_000.0, 1e-40, -0.0)
+
+#: How a bias hides keys, and the most rows of one that does.
+HIDING: Final = (-math.inf, -math.inf, -10_000.0)
+MASKED_ROWS: Final = 64
 
 #: Fields of features whose values follow from the drawn lengths.
 _LENGTHS: Final = (
@@ -476,7 +482,27 @@ def _draw_values(random: Random, case: Case) -> dict[str, InputField]:
             if tensor is not None and tensor.dtype in ("float32", "float16", "bfloat16"):
                 some = tuple(ElementOverride(at=at, count=n, value=number) for at, n in elements)
                 drawn[name] = drawn.get(name, InputOverride()).model_copy(update={"elements": some})
+    is_biased = "attention_bias" in connected and random.random() < MASKED
+    if is_biased and (hidden := _masked(random, case)):
+        drawn["attention_bias"] = InputOverride(elements=hidden)
     return {**drawn}
+
+
+def _masked(random: Random, case: Case) -> tuple[ElementOverride, ...]:
+    """The elements of a bias that hide the first tokens of the past from all query tokens.
+
+    None if the bias has many rows, or is that of a loop.
+    """
+    step = case.steps[0]
+    *rows, _ = step.input("attention_bias").shape or ()
+    queries = step.query_lengths or (step.sequence_length,) * len(step.total_lengths)
+    most = min(map(operator.sub, step.total_lengths, queries), default=0)
+    if most < 1 or math.prod(rows) > MASKED_ROWS or case.call.loop:
+        return ()
+    count = random.choice((most, random.randint(1, most), max(1, most // 64 * 64)))
+    number = random.choice(HIDING)
+    places = itertools.product(*map(range, rows))
+    return tuple(ElementOverride(at=(*place, 0), count=count, value=number) for place in places)
 
 
 def _unused(random: Random, case: Case) -> dict[str, list[tuple[tuple[int, ...], int]]]:

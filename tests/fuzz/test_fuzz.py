@@ -130,6 +130,7 @@ def test_what_is_drawn(drawn: list[DrawnCall]) -> None:
     assert any(max(case.steps[0].total_lengths) % 64 == 1 < 64 < effort(case) for case in legal)
     filled = [each for case in legal for each in case.call.inputs.values() if each.elements]  # type: ignore[union-attr]
     assert filled
+    assert any("attention_bias" in case.call.inputs for case in legal)  # which hides keys
     assert any(case.relation for case in legal)
     assert any(case.call.constants for case in legal)
     earlier = [each for case in legal for each in case.call.earlier_calls]
