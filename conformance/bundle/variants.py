@@ -258,7 +258,7 @@ def _in_padded_chunks(call: Call) -> Script:
         # As many rows as the padding needs; a static cache has them.
         bound = int(max(starts.max() + first + _ROWS, step.total_sequence_length))
         if call.cache_kind == "static":
-            bound = step.total_sequence_length
+            bound = max(step.total_sequence_length, _ROWS)
         if "attention_bias" in mine:
             rows = _padded(inputs["attention_bias"], 2, first, counts)
             more = bound - rows.shape[3]

@@ -22,6 +22,8 @@ from conformance.run.worker import run_all
 
 #: The most calls of a round, and those of the first. A round has as many as all before it, so that
 #: the first lines of a slow target come soon, and no campaign takes much more than twice --seconds.
+#: What is avoided changes at the end of a whole round, so that a campaign that goes on draws the
+#: calls that it would have drawn at once.
 ROUND: Final = 500
 FIRST: Final = 50
 #: A result of a drawn call, with the number of its target.
@@ -72,8 +74,9 @@ class Campaign:
         A runner that fails ends the campaign.
         """
         while (done := self.state.calls) < len(self._numbers) and time.monotonic() < self._until:
-            numbers = self._numbers[done : done + min(ROUND, max(FIRST, done))]
-            calls = [self._drawing.call(number, self.state.refused) for number in numbers]
+            end = _end_of_round(done)
+            numbers, avoided = self._numbers[done:end], frozenset(self.state.avoided)
+            calls = [self._drawing.call(number, avoided) for number in numbers]
             drawn = {one.case.id: one for one in calls}
             results = sorted(self._run(drawn), key=lambda one: (one[1].number, one[0]))
             unexpected = (one for one in results if one[2].unexpected)
@@ -85,6 +88,8 @@ class Campaign:
             if self.failures:
                 return
             self.state.done[self._shard] = done + len(numbers)
+            if self.state.calls == end:
+                self.state.avoided = self.state.refused
             yield self.state
 
     def _run(self, drawn: Mapping[str, DrawnCall]) -> list[DrawnResult]:
@@ -103,7 +108,8 @@ class Campaign:
         for run in runs:
             self.state.verdicts.setdefault(run.ready.name, {})
             self.state.known.setdefault(run.ready.name, {})
-        results, computed = [], set[str]()
+        results: list[DrawnResult] = []
+        ran: dict[str, bool] = {}
         for run, of, record in run_all(runs, self._jobs):
             if of is None or isinstance(record, RunnerFailed):
                 self.failures.append(str(record))
@@ -115,8 +121,7 @@ class Campaign:
             elif isinstance(record, ResultRecord):
                 _count(verdicts, _counted_as(record))
                 results.append((at, call, record))
-                if record.outcome not in ("rejected", "unavailable"):
-                    computed.add(of.id)
+                ran[of.id] = ran.get(of.id, False) or _ran(record)
                 if record.verdict == "pass":
                     self._targets[at].note_passing(of)
                 elif (line := record.expectation) and not record.unexpected:
@@ -124,21 +129,33 @@ class Campaign:
             else:
                 self._targets[at].unstable.setdefault(record.message, call.number)
         for one in drawn.values():
-            for value in values_of(one.case) if one.beside is None else ():
+            for value in values_of(one.case) if one.beside is None and one.case.id in ran else ():
                 _count(self.state.features, value)
-                if one.case.id in computed:
+                if ran[one.case.id]:
                     _count(self.state.computed, value)
         return results
+
+
+def _end_of_round(done: int) -> int:
+    """The number of calls at the end of the round that begins, or goes on, after ``done`` calls."""
+    end = FIRST
+    while end <= done:
+        end += min(ROUND, end)
+    return end
 
 
 def _count(counts: dict[str, int], name: str) -> None:
     counts[name] = counts.get(name, 0) + 1
 
 
+def _ran(record: ResultRecord) -> bool:
+    """Whether the call was run; its variant may be refused."""
+    return record.of_variant or record.outcome not in ("rejected", "unavailable")
+
+
 def _counted_as(record: ResultRecord) -> str:
     """The verdict, but what passes because it may be refused has computed nothing."""
-    refused = record.verdict == "pass" and record.outcome == "rejected"
-    return "rightly refused" if refused else record.verdict
+    return record.verdict if record.verdict != "pass" or _ran(record) else "rightly refused"
 
 
 def _differing(results: Sequence[DrawnResult]) -> Iterator[DrawnResult]:

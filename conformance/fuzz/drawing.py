@@ -45,9 +45,11 @@ FILE: Final = Path(f"{THEME}.yaml")
 QUESTION: Final = "Does a call that nobody has written do what its parts do?"
 TIME_LIMIT_SECONDS: Final = 10.0
 
-#: The shares of calls that are illegal, that have constants if they can, that follow other calls on
-#: the session, that have a relation, whose unused rows are filled, whose bias hides keys, …
+#: The shares of calls that are illegal, that have attributes which switch something off, as many
+#: exports have, that have constants if they can, that follow other calls on the session, that have
+#: a relation, whose unused rows are filled, whose bias hides keys, …
 ILLEGAL: Final = 0.06
+SWITCHED_OFF: Final = 0.1
 CONSTANT: Final = 0.2
 LATER: Final = 0.15
 RELATED: Final = 0.1
@@ -60,9 +62,9 @@ REDRAWN: Final = 0.25
 ODD: Final = 0.15
 OTHER_BATCH: Final = 0.4
 REFUSED: Final = 0.1
-#: The share of the calls with a value that a campaign's targets refuse, and so many calls are drawn
-#: for one that has none: with some targets there is none.
-SELDOM: Final = 0.1
+#: The share that is drawn of the calls with an avoided value. So many calls are drawn for one that
+#: has none, or that leaves an illegal case illegal: there may be none.
+SELDOM: Final = 0.05
 TRIES: Final = 100
 #: The numbers of features that are not at their plain values.
 CHANGED: Final = (1, 2, 3, 3, 4, 4, 5, 6)
@@ -97,6 +99,8 @@ ILLEGAL_INPUTS: Final = {
     "key": InputOverride(shape=("batch_size", "kv_sequence_length+1", "kv_hidden_size")),
     "seqlens_k": InputOverride(values=Values(kind="constant", value=2.0**20)),
 }
+#: Attributes that each release knows, at values that switch something off.
+OFF: Final = {"local_window_size": -1, "smooth_softmax": 0, "softcap": 0.0}
 #: What rows hold that nothing reads.
 FILLINGS: Final = (math.nan, math.inf, -math.inf, 3e38, -60_000.0, 1e-40, -0.0)
 
@@ -208,42 +212,42 @@ class DrawnCall(NamedTuple):
 
 
 class Drawing:
-    """Draws calls: each is a function of the donors, the seed and its number."""
+    """Draws calls: each is a function of the donors, the seed, its number and what is avoided."""
 
     def __init__(self, donors: Donors, seed: int) -> None:
         self.donors = donors
         self.seed = seed
 
-    def call(self, number: int, refused_values: Collection[str] = ()) -> DrawnCall:
-        """The call with this number; few calls have one of the ``refused_values``."""
+    def call(self, number: int, avoided: Collection[str] = ()) -> DrawnCall:
+        """The call with this number; few calls have one of the values that are ``avoided``."""
         random = Random(f"{self.seed} {number}")
         refused = self.donors.refused and random.random() < ILLEGAL
         beside = random.choice(self.donors.refused) if refused else None
-        tries, case = 0, None
-        while case is None:
-            if beside is None:
-                tries += 1
-                avoided = refused_values if tries <= TRIES else ()
-                case = self._allowed(random, number, avoided)
-            else:
+        for _ in range(TRIES):
+            if beside is not None:
                 case = self._refused(random, number, beside)
-        return DrawnCall(number, case, beside)
+            elif case := self._allowed(random, number):
+                is_avoided = any(value in avoided for value in values_of(case))
+                case = None if is_avoided and random.random() > SELDOM else case
+            if case is not None:
+                return DrawnCall(number, case, beside)
+        while (case := self._allowed(random, number)) is None:
+            pass
+        return DrawnCall(number, case)
 
-    def _allowed(self, random: Random, number: int, avoided: Collection[str]) -> Case | None:
+    def _allowed(self, random: Random, number: int) -> Case | None:
         """A call that is not refused by contract, or None."""
         fields = self.donors.draw(random)
         fields["dtype"] = fields.get("dtype") or _PLAIN.dtype
         window = fields.get("local_window_size") if self.donors.nodes else None
         _draw_sizes(random, fields)
         _draw_lengths(random, fields, PHASES, window)
+        if not self.donors.nodes and random.random() < SWITCHED_OFF:
+            fields = OFF | {name: value for name, value in fields.items() if value is not None}
         case = _legal(_form(number, Call(**fields)))
         if case is None or effort(case) > 2 ** random.uniform(*POWERS):
             return None
         if case.contract.demands == "rejects":
-            return None
-        if avoided and any(
-            each in avoided and random.random() > SELDOM for each in values_of(case)
-        ):
             return None
         if (names := _possible_constants(case)) and random.random() < CONSTANT:
             constants = tuple(random.sample(names, random.randint(1, len(names))))
@@ -257,7 +261,8 @@ class Drawing:
         inputs = _draw_values(random, case)
         relation = None
         if random.random() < RELATED:
-            fit = [name for name, each in RELATIONS.items() if not each.misfit(case.call)]
+            decided = (name for name, each in RELATIONS.items() if not each.undecided)
+            fit = [name for name in decided if not RELATIONS[name].misfit(case.call)]
             relation = random.choice(fit) if fit else None
         if not inputs and relation is None:
             return case

@@ -68,8 +68,9 @@ def join(folders: Sequence[Path], *, incomplete: bool = False) -> Joined:
         {name: _sum(each.known.get(name, {}) for each in states) for name in targets},
         _sum(each.features for each in states),
         _sum(each.computed for each in states),
-        [fault for fault, _ in faults],
+        faults=[fault for fault, _ in faults],
     )
+    state.avoided = state.refused
     return Joined(state, {**files, FILE: STATE.dump_json(state, indent=1)}, problems)
 
 

@@ -16,7 +16,7 @@ from conformance.operator.call import Length
 from conformance.results.results_error import ResultsError, cause_of
 from conformance.run.shard import Shard
 
-#: So many calls with a value of a feature must be refused before it is drawn seldom.
+#: So many calls with a value of a feature must be refused or skipped before it is drawn seldom.
 ENOUGH: Final = 50
 #: The file of a campaign in its folder, and the most bytes that are read of a file there.
 FILE: Final = "campaign.json"
@@ -41,7 +41,7 @@ class CampaignState:
     shard, all of one division; ``verdicts`` are those of each target. ``known`` has the places of
     the expectations of each target that cover calls as they were drawn, and how many these are.
     ``features`` has how many legal calls had each value of a feature, and ``computed`` how many of
-    these a target has not refused.
+    these a target ran; ``avoided`` are values that are drawn seldom.
     """
 
     settings: dict[str, str]
@@ -50,6 +50,7 @@ class CampaignState:
     known: dict[str, dict[str, Length]] = field(default_factory=dict)
     features: dict[str, Length] = field(default_factory=dict)
     computed: dict[str, Length] = field(default_factory=dict)
+    avoided: list[str] = field(default_factory=list)
     faults: list[NamedFault] = field(default_factory=list)
 
     @property
@@ -58,13 +59,10 @@ class CampaignState:
         return sum(self.done.values())
 
     @property
-    def refused(self) -> frozenset[str]:
-        """The values of features, as `name=value`, with which no call was computed.
-
-        None if no call was computed at all.
-        """
+    def refused(self) -> list[str]:
+        """The values of features, as `name=value`, with which no call was run, but others were."""
         tried = (value for value, calls in self.features.items() if calls >= ENOUGH)
-        return frozenset(value for value in tried if self.computed and value not in self.computed)
+        return sorted(value for value in tried if self.computed and value not in self.computed)
 
     def difference(self, settings: Mapping[str, str | None]) -> str | None:
         """Half a sentence about a setting that differs: "--seed '0', not '1'"; None if none does.

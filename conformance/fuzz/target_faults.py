@@ -139,9 +139,10 @@ class TargetFaults:
         if drawn.beside is not None:
             lines = (line for line in self._fit(run, signature) if line.covers(drawn.beside))
         else:
-            until = self._limit()
-            near = takewhile(lambda _: time.monotonic() < until, self._near(run, signature, case))
-            lines = (line for each, line in near if self._shows(run, each, line, case, signature))
+            near, until = self._near(run, signature, case), self._limit()
+            in_time = takewhile(lambda _: time.monotonic() < until, near)
+            shown = (pair for pair in in_time if self._shows(run, *pair, case, signature))
+            lines = (line for _, line in shown)
         return next((f"{line.place}:{line.line}" for line in lines), "")
 
     def _known_alike(self, run: PlanRun, fault: NamedFault, case: Case) -> str:

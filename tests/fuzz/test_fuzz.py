@@ -110,6 +110,17 @@ def test_an_illegal_case_keeps_the_tensors_that_its_contract_is_about() -> None:
     assert all("present_key" in case.steps[0].connected_outputs for case in refused)
 
 
+def test_an_illegal_case_to_which_nothing_can_be_added_is_not_drawn() -> None:
+    """What can be added here takes away the presents, or key and value."""
+    names = (
+        "quantised_cache/without_past[dtype=float32]",
+        "omitted_present/without_past_heads[dtype=float32,heads=mha]",
+    )
+    cases = [*cases_of_theme("quantised_cache"), *cases_of_theme("omitted_present")]
+    drawing = Drawing(Donors.of(case for case in cases if case.id in names), 1)
+    assert not any(drawing.call(number).beside for number in range(60))
+
+
 def test_a_case_file_can_have_every_drawn_call(tmp_path: Path, drawn: list[DrawnCall]) -> None:
     legal = [one for one in drawn if one.beside is None]
     file = tmp_path / "fuzz.yaml"
@@ -161,7 +172,7 @@ def test_a_value_is_refused_if_many_calls_were_and_others_were_not() -> None:
         CampaignState({}, {Shard(1, 1): 0}, features=tried, computed=computed)
         for computed in ({}, {"window=none": 1}, {"window=none": 1, "window=shorter": 1})
     )
-    assert [each.refused for each in campaigns] == [set(), {"window=shorter"}, set()]
+    assert [each.refused for each in campaigns] == [[], ["window=shorter"], []]
 
 
 def test_calls_of_a_model_are_those_of_its_nodes() -> None:
@@ -268,6 +279,22 @@ def test_a_campaign_leaves_out_what_its_target_refuses(
     assert set(found["computed"]) < set(found["features"])
     assert "batch=more" not in found["computed"]
     assert found["features"]["batch=more"] < found["features"]["batch=one"] / 2
+
+
+@pytest.mark.push
+def test_a_campaign_goes_on_with_the_calls_that_it_would_have_drawn(
+    tmp_path: Path, gqa: Gqa, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is avoided changes at the ends of rounds, and not where --calls ended one."""
+    monkeypatch.setattr(state, "ENOUGH", 20)
+    command = ("fuzz", "--ep", kernel(tmp_path, "refuses_batches"), "--from", "smoke", "-j", "1")
+    for calls, out in ((90, "parts"), (150, "parts"), (150, "whole")):
+        gqa(*command, "--calls", str(calls), "--out", out)
+    parts, whole = (
+        json.loads(Path(out, "campaign.json").read_text()) for out in ("parts", "whole")
+    )
+    assert parts == whole
+    assert whole["avoided"]
 
 
 @pytest.mark.push

@@ -75,6 +75,13 @@ def test_a_search_has_a_bound_and_runs_no_call_twice() -> None:
     assert smallest(case, fails, 60, until=time.monotonic()).runs == 0
 
 
+def test_a_relation_whose_contract_is_written_can_stay() -> None:
+    (case,) = find(["query_seqlens/in_padded_chunks[dtype=float32,how=plain]"]).named
+    provider = "CPUExecutionProvider"
+    found = smallest(case, lambda each: each.relation is not None, 60, provider=provider)
+    assert (found.case.relation, found.case.call.num_heads) == (case.relation, 1)
+
+
 def test_a_call_without_values_stays_one_for_the_same_reason() -> None:
     """Of a call that must be rejected, any valid one would be right to be accepted."""
     (case,) = find(["bounds_lengths/seqlens_k[dtype=float32,last=minus_one]"]).named
