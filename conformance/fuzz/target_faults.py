@@ -73,7 +73,6 @@ class TargetFaults:
         self._passing: list[Case] = []
         self._records: dict[str, ResultRecord | None] = {}
         self._needs: dict[str, Mapping[str, str | None]] = {}
-        self._likes: dict[str, tuple[str, ...]] = {}
         self._covered: dict[tuple[Path, int], tuple[Case, ...]] = {}
 
     def note_passing(self, case: Case) -> None:
@@ -104,9 +103,7 @@ class TargetFaults:
             fault = NamedFault(run.ready.name, signature, needs, drawn.number)
             fault.known = self._known_line(run, drawn, made.case, signature)
             alike = () if fault.known else self._alike(run, drawn.case, made.case, result)
-            fault.like = _names(alike)
-            if fault.like:
-                fault.known = self._known_alike(run, fault, made.case)
+            fault.like = tuple(name for one in alike for name in one.names)
         for other in self._mine():
             if other.covers(fault):
                 other.calls += 1
@@ -144,23 +141,6 @@ class TargetFaults:
             shown = (pair for pair in in_time if self._shows(run, *pair, case, signature))
             lines = (line for _, line in shown)
         return next((f"{line.place}:{line.line}" for line in lines), "")
-
-    def _known_alike(self, run: PlanRun, fault: NamedFault, case: Case) -> str:
-        """The place of the expectation of a similar case that is like the same known faults."""
-        for each, line in self._near(run, fault.signature, case)[:NEAR]:
-            if self._like_of(run, each) == fault.like:
-                return f"{line.place}:{line.line}"
-        return ""
-
-    def _like_of(self, run: PlanRun, case: Case) -> tuple[str, ...]:
-        """The known faults that return the values of a wrong case of the corpus."""
-        if case.id not in self._likes:
-            record = run.tried_unless_skipped(case)
-            alike = self._alike(run, case, case, record) if record is not None else ()
-            if not alike and time.monotonic() >= self._until:
-                return ()  # perhaps for lack of time
-            self._likes[case.id] = _names(alike)
-        return self._likes[case.id]
 
     def _fit(self, run: PlanRun, signature: tuple[str, ...]) -> Iterator[Expectation]:
         """The expectations of the verdict of a signature."""
@@ -252,7 +232,3 @@ class TargetFaults:
         """The time until which a call is looked at."""
         now = time.monotonic()
         return now + (LATE_SECONDS if now >= self._until else SECONDS)
-
-
-def _names(alike: Sequence[MatchingFault]) -> tuple[str, ...]:
-    return tuple(name for one in alike for name in one.names)
