@@ -243,7 +243,7 @@ class Drawing:
         _draw_sizes(random, fields)
         _draw_lengths(random, fields, PHASES, window)
         if not self.donors.nodes and random.random() < SWITCHED_OFF:
-            fields = OFF | {name: value for name, value in fields.items() if value is not None}
+            fields |= {name: value for name, value in OFF.items() if fields.get(name) is None}
         case = _legal(_form(number, Call(**fields)))
         if case is None or effort(case) > 2 ** random.uniform(*POWERS):
             return None

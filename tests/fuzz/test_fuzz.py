@@ -156,6 +156,14 @@ def test_what_is_drawn(drawn: list[DrawnCall]) -> None:
         assert own.is_unjudged_like(of_beside)
 
 
+def test_attributes_that_switch_something_off_leave_the_others_as_they_are() -> None:
+    drawing = Drawing(Donors.of(cases_of_theme("sliding_window_cache")), 1)
+    drawn = [drawing.call(number).case for number in range(600)]
+    off = [case for case in drawn if case.call.smooth_softmax == 0 and case.call.softcap == 0.0]
+    assert any(case.call.local_window_size == -1 for case in off)
+    assert any(case.call.sliding_window_cache and case.call.earlier_calls for case in off)
+
+
 def test_values_that_the_targets_refuse_are_drawn_seldom(donors: Donors) -> None:
     drawing = Drawing(donors, 3)
     calls = [drawing.call(number, {"batch=more", "rotary=half_split"}) for number in range(150)]
