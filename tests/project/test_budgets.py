@@ -35,7 +35,7 @@ BUDGETS = {
     "conformance/targets": 1349,
     "runners": 2821,
     "mutants": 3395,
-    "tests": 26591,
+    "tests": 26592,
     ".ci": 692,
     "benchmarks": 1164,
 }
