@@ -113,6 +113,16 @@ def test_a_dtype_rounds_the_same_numbers(dtype: str) -> None:
     assert np.all(np.abs(made.astype(float) - exact) <= unit * np.abs(exact) + 2**-25)
 
 
+def test_the_squares_of_a_normed_query_are_finite() -> None:
+    """A small scale makes queries large, unless a norm takes away their size."""
+    small = {"scale": 1e-30, "smooth_softmax": 1}
+    with np.errstate(over="ignore"):
+        assert np.square(drawn(**small)["query"]).max() == np.inf
+    for dtype in ("float16", "float32"):
+        query = drawn(**small, qk_norm=True, dtype=dtype)["query"].astype(np.float32)
+        assert np.square(query).sum() < np.finfo(np.float32).max
+
+
 def test_zero_valued_keys_are_zero_and_the_query_is_not() -> None:
     made = drawn(key_value="zero_valued", sequence_length=3)
     assert not made["key"].any()
