@@ -153,8 +153,7 @@ class Case:
         """The demands on a runtime: those in the file, or those that follow from the features."""
         with self._place_of_errors():
             contract = self.written_contract
-            undecided = self.relation is not None and RELATIONS[self.relation].undecided
-            if contract is None and not self.is_graph and not undecided:
+            if contract is None and not self.is_graph and not self.is_undecided:
                 contract = contract_of_calls(self.features_of_calls)
             if contract is None:
                 sentence = "none follows from the features of this call; write one"
@@ -220,6 +219,11 @@ class Case:
     def is_graph(self) -> bool:
         """Whether the model has several nodes, not only the one that the call describes."""
         return self.written_call.graph is not None
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether no contract follows from the features, as the variant has others."""
+        return self.relation is not None and RELATIONS[self.relation].undecided
 
     @property
     def counts_for_coverage(self) -> bool:

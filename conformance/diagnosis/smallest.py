@@ -25,7 +25,6 @@ from conformance.case.case import Case, Description, EffectName
 from conformance.case.case_file import FORMAT
 from conformance.case.contract import contract_of_calls
 from conformance.case.load import load_file
-from conformance.case.relations import RELATIONS
 from conformance.case.selection import compile_expression
 from conformance.diagnosis.shared import BESIDE
 from conformance.diagnosis.simpler import additions, needs, simplifications
@@ -158,9 +157,8 @@ class Variations:
         derived, demands = self._derived(first), first.contract.on(provider).demands
         written = first.written_contract
         #: Whether the contract follows from the features, so that it is known of other calls.
-        undecided = first.relation is not None and RELATIONS[first.relation].undecided
         self.explained = written is None or (
-            derived == demands and not written.readings and not undecided
+            derived == demands and not written.readings and not first.is_undecided
         )
         #: What the features of other calls may demand: what is wrong in a call that may be
         #: rejected is wrong in one that must be computed.

@@ -237,6 +237,13 @@ def test_a_static_cache_has_room_for_padded_chunks() -> None:
             assert misfit(short) == "a static cache must have four spare rows"
 
 
+def test_the_total_of_a_padded_chunk_is_at_least_its_rows() -> None:
+    """Those of a prompt of three tokens are four, padding included; runtimes demand it."""
+    call = Call(sequence_length=3, max_sequence_length=11)
+    (step,) = variant_script(call, "in_padded_chunks").steps
+    assert step.inputs["total_sequence_length"] == step.inputs["query"].shape[1] == 4
+
+
 def test_a_variant_with_query_seqlens_needs_a_written_contract(tmp_path: Path) -> None:
     """A runtime that takes none computes the call, and must not be blamed for its variant."""
     text = entries("- {name: a, sequence_length: 5, relation: in_padded_chunks}")

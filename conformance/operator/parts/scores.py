@@ -69,7 +69,7 @@ def query_values(call: Call, keys: int) -> Values:
     cap = abs(call.softcap or 0.0)
     if call.smooth_softmax == 1 and not call.head_sink and not quantised:
         below = 0.5 + keys.bit_length()  # larger than log(keys)
-        if call.qk_norm:  # of whose size nothing stays, and whose squares must not be infinite
+        if call.qk_norm:  # the norm removes their size, but first squares them in float32
             scale = max(scale, 2.0**-10)
         return uniform(-1.25 * below / scale, -0.75 * below / scale)
     score = max(SCORE, min(2.5 * cap, 250.0))
