@@ -156,7 +156,7 @@ class Case:
             if contract is None and not self.is_graph and not self.is_undecided:
                 contract = contract_of_calls(self.features_of_calls)
             if contract is None:
-                sentence = "none follows from the features of this call; write one"
+                sentence = "no contract follows from the features of this call; write one"
                 raise CallError("contract", sentence)
         return contract
 

@@ -250,7 +250,7 @@ def test_a_variant_with_query_seqlens_needs_a_written_contract(tmp_path: Path) -
     (said,) = complaints(
         tmp_path, text.replace("defaults:\n  contract: {source: a document}\n", "")
     )
-    assert said.endswith(" none follows from the features of this call; write one")
+    assert said.endswith(" no contract follows from the features of this call; write one")
 
 
 def test_a_relation_can_be_an_axis(tmp_path: Path) -> None:
