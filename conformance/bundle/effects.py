@@ -36,6 +36,7 @@ from conformance.case.corpus import shipped_files
 from conformance.operator.call import Call, GivenCall, GraphCall
 from conformance.operator.replacement import THRESHOLD, CallChanges, ConnectedCall, Replacement
 from conformance.operator.signature import INPUT_NAMES
+from conformance.operator.tensors import attributes_of
 from conformance.oracle import OracleError, Reference
 from conformance.oracle.numbers import Bool, Float
 from conformance.oracle.read_call import Attributes, Inputs, OracleCall, read_call
@@ -78,11 +79,12 @@ def effects(call: Call, *, every: bool = False) -> dict[str, float]:
         return found
     script = script_of(call)
     answers = computed_steps(script)
-    if answers.unjudged is not None or script.attributes is None:
+    if answers.unjudged is not None:
         return found
+    attributes = attributes_of(call)
     for inputs, expected in zip(answers.inputs, answers.steps, strict=True):
         skipped = sufficient(found)
-        moved = effects_of_step(inputs, script.attributes, expected, skipped, every=every)
+        moved = effects_of_step(inputs, attributes, expected, skipped, every=every)
         found |= {name: max(effect, found.get(name, 0.0)) for name, effect in moved.items()}
     return found
 

@@ -52,15 +52,16 @@ class Script:
     """A model and its calls.
 
     ``outputs`` lists the graph's outputs in order. ``compute`` is the oracle: from the inputs of a
-    step, including the carried ones, it computes a reference for each output. ``attributes`` are
-    those of the node; None if the graph has several nodes.
+    step, including the carried ones, it computes a reference for each output. ``call``
+    describes the node, but its own calls and inputs may be others; None if the graph has several
+    nodes.
     """
 
     model: onnx.ModelProto
     steps: tuple[ScriptStep, ...]
     outputs: tuple[str, ...]
     compute: Callable[[Arrays], dict[str, Reference]]
-    attributes: Mapping[str, int | float | str] | None = None
+    call: Call | None = None
 
 
 def script_of(
@@ -142,5 +143,5 @@ def script_with(
         ),
         outputs=outputs,
         compute=lambda arrays: reference(arrays, attributes, outputs, reading),
-        attributes=attributes,
+        call=call,
     )

@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from conformance.case.case import Case
-from conformance.operator.call import Call, EarlierCall, InputOverride
+from conformance.operator.call import CALL_FIELDS, Call, EarlierCall, InputOverride
 from conformance.operator.features import BY_NAME, FEATURES
 from conformance.operator.part import FieldChanges
+from conformance.run.assessment import prepared_case
 
 _PLAIN: Final = Call()
 #: The features that fields turn off, those first that cost most.
@@ -37,7 +38,7 @@ def simplifications(case: Case) -> dict[str, list[FieldChanges]]:
     """
     call = case.written_call
     changes: dict[str, list[FieldChanges]] = {
-        "relation": [{"relation": None}],
+        "relation": [{"relation": None}, *_variants(case)],
         "values_from": [{"values_from": None}],
         "loop": [*_loops(case)],
         "batch": [*_batches(case)],
@@ -103,6 +104,13 @@ def _towards(least: int, value: int) -> Iterator[int]:
     while distance > 0:
         yield value - distance
         distance //= 2
+
+
+def _variants(case: Case) -> Iterator[FieldChanges]:
+    """The variant as a call of its own."""
+    variant = prepared_case(case).variant.script.call if case.relation else None
+    if variant is not None:
+        yield {"relation": None, **{name: getattr(variant, name) for name in CALL_FIELDS}}
 
 
 def _loops(case: Case) -> Iterator[FieldChanges]:

@@ -82,6 +82,19 @@ def test_a_relation_whose_contract_is_written_can_stay() -> None:
     assert (found.case.relation, found.case.call.num_heads) == (case.relation, 1)
 
 
+def test_a_variant_becomes_a_call_of_its_own(tmp_path: Path) -> None:
+    """A fault of static caches has no second name because a variant has shown it."""
+    body = "- name: odd\n  past_sequence_length: 9\n  relation: static_cache"
+    (case,) = cases_of(tmp_path, body)
+
+    def fails(candidate: Case) -> bool:
+        return "static" in (candidate.call.cache_kind, (candidate.relation or "")[:6])
+
+    found = smallest(case, fails, 200)
+    assert (found.case.call.cache_kind, found.case.relation) == ("static", None)
+    assert [*found.needs] == ["cache"]
+
+
 def test_a_call_without_values_stays_one_for_the_same_reason() -> None:
     """Of a call that must be rejected, any valid one would be right to be accepted."""
     (case,) = find(["bounds_lengths/seqlens_k[dtype=float32,last=minus_one]"]).named
