@@ -47,12 +47,14 @@ TIME_LIMIT_SECONDS: Final = 10.0
 
 #: The shares of calls that are illegal, that have attributes which switch something off, as many
 #: exports have, that have constants if they can, that follow other calls on the session, that have
-#: a relation, whose unused rows are filled, whose bias hides keys, …
+#: a relation, whose lengths are a column, as in some exports, whose unused rows are filled, whose
+#: bias hides keys, …
 ILLEGAL: Final = 0.06
 SWITCHED_OFF: Final = 0.1
 CONSTANT: Final = 0.2
 LATER: Final = 0.15
 RELATED: Final = 0.1
+COLUMN: Final = 0.05
 FILLED: Final = 0.35
 MASKED: Final = 0.5
 #: … of loops that take tokens back, of inputs with other values, of odd head sizes, of earlier
@@ -68,8 +70,10 @@ SELDOM: Final = 0.05
 TRIES: Final = 100
 #: The numbers of features that are not at their plain values.
 CHANGED: Final = (1, 2, 3, 3, 4, 4, 5, 6)
-#: Kernels work on tiles of these sizes: lengths are drawn at their edges, too.
+#: Kernels work on tiles of these sizes: lengths are drawn at their edges, too. A past can be longer:
+#: kernels have limits there, and positions of 16 bits an end.
 TILES: Final = (8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+LONG: Final = (*TILES, 8192, 32768, 65536)
 AT_EDGES: Final = 0.3
 FEW: Final = 20
 BATCHES: Final = (1, 1, 1, 1, 2, 2, 2, 3, 4, 5, 8, 16)
@@ -364,11 +368,11 @@ def _draw_sizes(random: Random, fields: dict[str, Any]) -> None:
         fields["rotary_dim"] = max(2, random.choice((size // 2, size // 4, size - 2, 8, 16)) & ~1)
 
 
-def _tokens(random: Random) -> int:
-    """A number of tokens: a few, or at the edge of a tile."""
+def _tokens(random: Random, edges: Sequence[int] = TILES) -> int:
+    """A number of tokens: a few, or one beside an edge."""
     if random.random() >= AT_EDGES:
         return random.randint(1, FEW)
-    edge = TILES[min(random.randrange(len(TILES)), random.randrange(len(TILES)))]
+    edge = edges[min(random.randrange(len(edges)), random.randrange(len(edges)))]
     return edge + random.choice((-1, 0, 1))
 
 
@@ -384,7 +388,7 @@ def _draw_lengths(
     borrows = fields.get("key_value") in BORROWS
     phase = random.choice(phases)
     calls: tuple[int, ...] = (1,) if phase == "decode" else (_tokens(random),)
-    past = 0 if phase == "prefill" and not borrows else _tokens(random)
+    past = 0 if phase == "prefill" and not borrows else _tokens(random, LONG)
     if phase == "loop":
         number = random.randint(2, random.randint(2, MOST_CALLS))
         calls = tuple(random.choice((1, 1, min(_tokens(random), 40))) for _ in range(number))
@@ -480,6 +484,8 @@ def _draw_values(random: Random, case: Case) -> dict[str, InputField]:
         tensor = connected.get(name)
         if tensor is not None and tensor.values is not None and random.random() < REDRAWN:
             drawn[name] = InputOverride(values=random.choice(VALUES))
+    if random.random() < COLUMN:
+        drawn["seqlens_k"] = InputOverride(shape=("batch_size", 1))
     if random.random() < FILLED:
         number = random.choice(FILLINGS)
         for name, elements in _unused(random, case).items():
