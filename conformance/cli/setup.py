@@ -17,23 +17,9 @@ from conformance.targets.catalogue import OptionValues, Package, TargetEntry, en
 from conformance.targets.registry import target_for, targets_for
 from conformance.targets.setup.installed import install, set_up_lavapipe
 from conformance.targets.setup.programs import SetupError, with_fix
-from conformance.targets.tools import (
-    ONNXRUNTIME_GPU_VERSION,
-    ONNXRUNTIME_NODE_VERSION,
-    ONNXRUNTIME_WEB_VERSION,
-    TRACT_VERSION,
-)
 
 #: What it installs beside the targets: the last word of `LAVAPIPE`.
 _LAVAPIPE: Final = "lavapipe"
-
-#: The pinned releases, by `TargetEntry.setup`.
-_PINNED: Final = {
-    "cuda": ONNXRUNTIME_GPU_VERSION,
-    "node": ONNXRUNTIME_NODE_VERSION,
-    "tract": TRACT_VERSION,
-    "webgpu": ONNXRUNTIME_WEB_VERSION,
-}
 
 
 @click.command(no_args_is_help=True)
@@ -81,21 +67,21 @@ def _entry(name: str) -> TargetEntry:
     entry = entry_of(name)
     if entry is None:
         raise BadArgument(
-            f"gqa setup does not know '{name}'; known: {', '.join((*_PINNED, _LAVAPIPE))}, and the"
-            " targets of gqa run."
+            f"gqa setup does not know '{name}'; known: cuda, node, tract, webgpu, {_LAVAPIPE}, and"
+            " the targets of gqa run."
         )
     return entry
 
 
 def _set_up(entry: TargetEntry) -> None:
     """Install the pinned release of the package that a target needs, and print how to use it."""
-    if not entry.setup:
+    package = entry.package
+    if package is None or not package.pinned:
         click.echo(f"gqa setup installs nothing for {entry.name}. It needs {entry.needs}.")
         if entry.extra:
             click.echo(f"in a checkout of this suite: pip install -e '.[{entry.extra}]'")
         return
-    package, release = entry.package, _PINNED[entry.setup]
-    assert package is not None
+    release = package.pinned
     new = install(package, release, say)
     done = "installed" if new else "already installed"
     click.echo(f"{package.name} {release} is {done}: {package.folder(release)}")

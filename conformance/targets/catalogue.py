@@ -138,14 +138,16 @@ class Package:
     ``dependencies`` are other packages that its runner needs. ``option`` is the option of the
     target that takes the `value` of a release. ``oldest`` is the oldest release that the runner
     supports. Versions with the same first ``series`` numbers are a series, of which a range has
-    only the last release. Folders of installed releases begin with ``installed_as``, by default the
-    name.
+    only the last release. ``pinned`` is the release that ``gqa setup`` installs for the targets;
+    empty if it installs none. Folders of installed releases begin with ``installed_as``, by default
+    the name.
     """
 
     manager: Literal["pip", "npm", "cargo"]
     name: str
     option: TargetOption
     oldest: str
+    pinned: str = ""
     series: int = 2
     former_name: str = ""
     installed_as: str = ""
@@ -177,7 +179,7 @@ class TargetEntry:
       ``environment`` is set for it. ``python`` finds its Python if no option names one.
     - ``execution_provider`` is the one on which a node must run; None if the runner reports it.
     - ``needs`` is the text of ``gqa doctor``. ``extra`` is the extra of this package that installs
-      the runtime, and ``setup`` the subcommand of ``gqa setup`` that does.
+      the runtime.
     - ``kernel_variant_of`` is the target that runs the default code path of the same runtime, and
       ``kernel`` the kernel that must run, as the runner reports it.
     - ``script`` is the stand-alone program.
@@ -196,7 +198,6 @@ class TargetEntry:
     environment: Mapping[str, str] = field(default_factory=dict)
     execution_provider: str | None = None
     extra: str = ""
-    setup: str = ""
     kernel_variant_of: str | None = None
     kernel: str | None = None
     script: StandaloneProgram | None = None
@@ -388,10 +389,19 @@ NAME: Final = TargetOption(
 _ONNXRUNTIME: Final = Package(
     "pip", "onnxruntime", ORT_PYTHON, oldest="1.20.0", dependencies=("numpy",)
 )
-ONNXRUNTIME_GPU: Final = replace(_ONNXRUNTIME, name="onnxruntime-gpu")
+ONNXRUNTIME_GPU: Final = replace(
+    _ONNXRUNTIME, name="onnxruntime-gpu", pinned=tools.ONNXRUNTIME_GPU_VERSION
+)
 # tract gets features in patch releases, so each of them is its own series.
 _TRACT: Final = Package(
-    "cargo", "tract-cli", TRACT, "0.22.0", series=3, former_name="tract", installed_as="tract"
+    "cargo",
+    "tract-cli",
+    TRACT,
+    "0.22.0",
+    tools.TRACT_VERSION,
+    series=3,
+    former_name="tract",
+    installed_as="tract",
 )
 _TRACT_PACKAGE: Final = replace(
     _ONNXRUNTIME,
@@ -405,8 +415,12 @@ _OPENVINO: Final = replace(_ONNXRUNTIME, name="openvino", option=OPENVINO_PYTHON
 _QNN: Final = replace(
     _ONNXRUNTIME, name="onnxruntime-qnn", oldest="2.7.0", dependencies=("numpy", "onnxruntime")
 )
-_ONNXRUNTIME_WEB: Final = Package("npm", "onnxruntime-web", ONNXRUNTIME_WEB, oldest="1.25.0")
-_ONNXRUNTIME_NODE: Final = Package("npm", "onnxruntime-node", ONNXRUNTIME_NODE, oldest="1.20.0")
+_ONNXRUNTIME_WEB: Final = Package(
+    "npm", "onnxruntime-web", ONNXRUNTIME_WEB, "1.25.0", tools.ONNXRUNTIME_WEB_VERSION
+)
+_ONNXRUNTIME_NODE: Final = Package(
+    "npm", "onnxruntime-node", ONNXRUNTIME_NODE, "1.20.0", tools.ONNXRUNTIME_NODE_VERSION
+)
 
 # ── The entries ─────────────────────────────────────────────────────────────────────────────────
 
@@ -451,7 +465,6 @@ def _cuda(
         execution_provider="CUDAExecutionProvider",
         target_class="gpu",
         needs="onnxruntime built with CUDA, 1.20 or later (gqa setup cuda); a driver and a GPU",
-        setup="cuda",
         python=_cuda_python,
         maps_device=True,
         package=ONNXRUNTIME_GPU,
@@ -486,7 +499,6 @@ _TRACT_CLI: Final = TargetEntry(  # with its optimiser
     options=(TRACT,),
     target_class="cpu",
     needs="the tract binary, 0.23 (gqa setup tract builds it)",
-    setup="tract",
     package=_TRACT,
     script=_TRACT_SCRIPT,
 )
@@ -498,7 +510,6 @@ _WEBGPU: Final = TargetEntry(  # ONNX Runtime's own WebGPU kernels
     execution_provider="WebGpuExecutionProvider",
     target_class="gpu",
     needs=f"{_WEB_NEEDS}; {_ADAPTER_NEEDS}",
-    setup="webgpu",
     package=_ONNXRUNTIME_WEB,
     script=_WEB_SCRIPT,
 )
@@ -518,7 +529,6 @@ _NODE: Final = TargetEntry(
     execution_provider=_CPU_PROVIDER,
     target_class="cpu",
     needs="Node.js 20 or later and the npm package onnxruntime-node (gqa setup node)",
-    setup="node",
     kernel_variant_of="cpu",
     package=_ONNXRUNTIME_NODE,
     script=_NODE_SCRIPT,

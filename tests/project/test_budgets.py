@@ -17,7 +17,7 @@ BUDGETS = {
     "conformance/base": 850,
     "conformance/bundle": 1349,
     "conformance/case": 2805,
-    "conformance/cli": 4699,
+    "conformance/cli": 4687,
     "conformance/diagnosis": 1269,
     "conformance/fuzz": 925,
     "conformance/expectations": 800,
@@ -35,7 +35,7 @@ BUDGETS = {
     "conformance/targets": 1347,
     "runners": 2821,
     "mutants": 3395,
-    "tests": 26590,
+    "tests": 26589,
     ".ci": 692,
     "benchmarks": 1164,
 }

@@ -30,7 +30,6 @@ def test_entries_and_options_have_names_of_their_own() -> None:
 @pytest.mark.parametrize("entry", TARGETS, ids=lambda entry: entry.name)
 def test_what_an_entry_names_exists(entry: TargetEntry) -> None:
     assert (data_path("runners") / entry.runner).is_file()
-    assert entry.setup in ("", "cuda", "node", "tract", "webgpu")  # what `gqa setup` installs
     assert entry.kernel_variant_of is None or entry_of(entry.kernel_variant_of)
 
 

@@ -37,12 +37,7 @@ from conformance.targets.setup.programs import (
     run_installer,
     with_fix,
 )
-from conformance.targets.tools import (
-    ONNXRUNTIME_NODE_VERSION,
-    ONNXRUNTIME_WEB_VERSION,
-    python_in,
-    tools_root,
-)
+from conformance.targets.tools import python_in, tools_root
 
 
 def with_release(target: Target, tell: Tell) -> Target:
@@ -82,10 +77,6 @@ def install(package: Package, release: str, tell: Tell) -> bool:
 
 # npm
 
-_PINNED: Final = {
-    "onnxruntime-web": ONNXRUNTIME_WEB_VERSION,
-    "onnxruntime-node": ONNXRUNTIME_NODE_VERSION,
-}
 _MANIFEST: Final = "package.json"
 _LOCK: Final = "package-lock.json"
 
@@ -137,7 +128,7 @@ def _install_npm(package: Package, version: str, folder: Path, tell: Tell) -> No
     for name in (_MANIFEST, _LOCK):
         (folder / name).write_bytes((_source(package) / name).read_bytes())
     command = locked_command(npm)
-    if version != _PINNED[package.name]:
+    if version != package.pinned:
         command = (npm, "install", *_OPTIONS, "--save-exact", f"{package.name}@{version}")
     try:
         run_installer(command, folder)
