@@ -14,7 +14,7 @@ from conformance.case.load import load_file
 from conformance.cli import options
 from conformance.cli.check_json import refusal
 from conformance.cli.check_options import NameList, NumberList, TokenIds, meaning_of
-from conformance.cli.check_pins import check_of_model, is_of_model
+from conformance.cli.check_pins import is_of_model
 from conformance.cli.check_run import CheckRun
 from conformance.cli.check_terminal import print_answers
 from conformance.cli.common import (
@@ -185,7 +185,6 @@ def check(model: ModelOptions, targets: TargetOptions, pins: Pins, outputs: Outp
         raise ModelError(message) from None
     pins.check_writable([*dict.fromkeys(target.base or target.ep for target in named)])
     pinned = load_pinned(files)
-    check_of_model(pinned)
     save_cases = outputs.save_cases
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())

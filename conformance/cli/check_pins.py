@@ -6,21 +6,18 @@ A pin is a line of an expectations file. That of the model itself names a use th
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from conformance.base.versions import ordered_version
-from conformance.cli.common import BadArgument
 from conformance.expectations.known import TODO, Known
 from conformance.expectations.match import Expectation
 from conformance.expectations.read import read_lines
 from conformance.expectations.update import Update
 from conformance.expectations.write import edited
-from conformance.model.answer.answers import WAY_OF, ModelAnswer
-from conformance.model.calls.groups import WHOLE, Group
+from conformance.model.answer.answers import ModelAnswer
+from conformance.model.calls.groups import Group
 from conformance.report.model_table import DRAWN, AnswerKind
 from conformance.run.target import DescribedTarget
 
@@ -33,19 +30,6 @@ PinnedAnswers = Mapping[str, Sequence[ModelAnswer]]
 def is_of_model(line: Expectation) -> bool:
     """Whether a line pins the model itself, not a case."""
     return any(_MARK in pattern for pattern in line.known.cases)
-
-
-def check_of_model(lines: Sequence[Expectation]) -> None:
-    """Raise if a line pins a model as older versions did, by a group of layers."""
-    for line in lines:
-        for pattern in filter(lambda each: _MARK in each, line.known.cases):
-            group, _, use = pattern.rpartition("/")[2].removesuffix("]").partition(_MARK)
-            if group != WHOLE or use not in (*WAY_OF, NOT_RUN):
-                again = shlex.join(["gqa", *sys.argv[1:], "--write-expect", str(line.place)])
-                raise BadArgument(
-                    f"{line.place}:{line.line}: '{pattern}' pins a model as an older version of"
-                    f" gqa did; remove these lines, and pin the model anew: {again}"
-                )
 
 
 class ModelPins:

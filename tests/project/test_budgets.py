@@ -17,7 +17,7 @@ BUDGETS = {
     "conformance/base": 850,
     "conformance/bundle": 1349,
     "conformance/case": 2805,
-    "conformance/cli": 4687,
+    "conformance/cli": 4673,
     "conformance/diagnosis": 1269,
     "conformance/fuzz": 925,
     "conformance/expectations": 800,
