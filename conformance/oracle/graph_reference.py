@@ -13,7 +13,7 @@ is computed several times:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -474,12 +474,3 @@ def _standard_attention(
 def _heads(array: Array, heads: int) -> Array:
     """[B, S, N * D] as [B, N, S, D]."""
     return array.reshape(*array.shape[:2], heads, -1).swapaxes(1, 2)
-
-
-def unknown_operators(model: onnx.ModelProto) -> Iterator[str]:
-    """The operators of a graph that the oracle does not know, each with the node that has it."""
-    for node in model.graph.node:
-        try:
-            _prepared(node, model.opset_import)
-        except OracleError as error:
-            yield str(error)
