@@ -1,25 +1,19 @@
-"""``python -m conformance.maintain.coverage``: which pairs and triples of values have a case.
+"""Which pairs and triples of values have a case.
 
-A value is one of a feature, or a class of sizes. The command counts the triples by feature, and
-``--list`` writes each that no rule excludes, with a case that has it or the reason why none has.
+A value is one of a feature, or a class of sizes.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from conformance.case.case import Case
-from conformance.case.corpus import find
 from conformance.case.properties import Described, comparison_test
-from conformance.maintain import run_command
 from conformance.operator.features import FEATURES, features_of
 from conformance.operator.part import Condition, FieldChanges
 from conformance.operator.parts.cache import CACHE
@@ -94,7 +88,6 @@ LARGE: Final = tuple(
         HEAD_SIZE.of("64", "80", "128", "256", "512"),
     )
 )
-NOT_FOUND: Final = "No call was found that shows all three."
 
 VALUES: Final[tuple[FeatureValue, ...]] = (
     *((feature.name, value) for feature in FEATURES for value in feature.paired),
@@ -136,18 +129,13 @@ def values_of(case: Case) -> set[FeatureValue]:
     return {value for value in looked_at(case).items() if value in INDEX} | size_classes(case)
 
 
-def first_rows(rows: Sequence[Collection[FeatureValue]]) -> np.ndarray[Any, np.dtype[np.intp]]:
-    """The first of ``rows`` with each combination: its number, or -1 if none has it."""
-    found = np.full((len(VALUES),) * 3, -1)
-    for number in reversed(range(len(rows))):
-        at = [INDEX[value] for value in rows[number]]
-        found[np.ix_(at, at, at)] = number
-    return found
-
-
 def combinations(rows: Iterable[Collection[FeatureValue]]) -> Combinations:
     """The pairs and triples of the values of each of ``rows``."""
-    return first_rows([*rows]) >= 0
+    found = np.zeros((len(VALUES),) * 3, bool)
+    for row in rows:
+        at = [INDEX[value] for value in row]
+        found[np.ix_(at, at, at)] = True
+    return found
 
 
 @cache
@@ -226,47 +214,3 @@ def faults(cases: Iterable[Case]) -> list[str]:
         if why := reason_of((*RULES, *SIZE_RULES), pair):
             errors.append(f"{name_of(pair)}: a case, although '{why}'")
     return errors
-
-
-def expression(values: Sequence[FeatureValue]) -> str:
-    """The expression of ``-k`` for calls with these values."""
-    parts = ("".join(one) if one in SIZE_CLASSES else "=".join(one) for one in values)
-    return " and ".join(parts)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Count the triples that no rule excludes, by feature, and those without a case, by reason."""
-    parser = argparse.ArgumentParser(
-        prog="python -m conformance.maintain.coverage",
-        description="Which combinations of three values of different features have a case.",
-    )
-    parser.add_argument(
-        "--list", type=Path, metavar="FILE", help="write each as an expression, with a case or why"
-    )
-    options = parser.parse_args(arguments)
-    cases = [case for case in find(()).named if case.counts_for_coverage]
-    first = first_rows([values_of(case) for case in cases])
-    total, missing, reasons = Counter[str](), Counter[str](), Counter[str]()
-    lines = []
-    for values in listed(possible() & ~are_pairs()):
-        number = first[tuple(INDEX[value] for value in values)]
-        names = {"all", *dict(values)}
-        total.update(names)
-        if number >= 0:
-            text = cases[number].id
-        else:
-            text = reason_of((*LEFT, *LARGE), values) or NOT_FOUND
-            missing.update(names)
-            reasons[text] += 1
-        lines.append(f"{expression(values)}\t{text}")
-    for name in dict.fromkeys(["all", *(name for name, _ in VALUES)]):
-        print(f"{name:24}{total[name]:8,} triples, {missing[name]:6,} without a case")
-    for reason, count in reasons.most_common():
-        print(f"{count:6,}  {reason}")
-    if options.list is not None:
-        options.list.write_text("\n".join([*lines, ""]), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    run_command(main)

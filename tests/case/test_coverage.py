@@ -21,7 +21,6 @@ from conformance.maintain.coverage import (
     faults,
     listed,
     looked_at,
-    main,
     possible,
     size_classes,
     values_of,
@@ -93,18 +92,6 @@ def test_what_no_call_can_have_is_not_possible() -> None:
     assert (decode, none, ("query_seqlens", "idle")) not in found  # own keys need presents then
     assert (decode, none, sink) in found
     assert not any(len(dict(one)) < 3 for one in found)
-
-
-def test_a_triple_is_listed_with_a_case_or_a_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "triples.tsv"
-    assert main(["--list", str(file)]) == 0
-    rows = dict(line.split("\t") for line in file.read_text().splitlines())
-    assert rows["softcap=given and sink=head_sink and num_heads>=32"].count("/") == 1
-    lacking = [why for why in rows.values() if why.endswith(".")]
-    said = capsys.readouterr().out
-    assert said.startswith(f"all{len(rows):29,} triples, {len(lacking):6,} without a case\n")
 
 
 def test_new_rows_show_what_no_case_shows(tmp_path: Path) -> None:
