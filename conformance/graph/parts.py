@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Set
-from typing import Final
+from typing import Any, Final
 
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto
@@ -56,6 +56,13 @@ def model_of(
     weights = (each for each in model.graph.initializer if each.name in read)
     part.graph.initializer.extend(weights)
     return part
+
+
+def put(field: Any, content: Iterable[Any]) -> None:
+    """Make this the content of the repeated field, which it may be a part of."""
+    copies = [type(each).FromString(each.SerializeToString()) for each in content]
+    del field[:]
+    field.extend(copies)
 
 
 def too_many(weights: Iterable[TensorProto]) -> bool:

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from conformance.base.array_types import ONNX
 from conformance.graph.nodes import attributes_in, is_attention, sliced_away
-from conformance.graph.parts import reached
+from conformance.graph.parts import put, reached
 from conformance.graph.reading import reads
 from conformance.graph.shapes import UNKNOWN, ValueType, inferred, types_of
 from conformance.graph.walks import inlined, nodes_in, subgraphs
@@ -84,12 +84,7 @@ def dense_model(
     except ValueError as error:
         raise CannotRewrite(f"Its functions cannot be inlined: {error}.") from None
     del dense.functions[:]
-    opset = next((o.version for o in dense.opset_import if o.domain in ("", "ai.onnx")), 0)
-    if not opset:
-        opset = _USUAL_OPSET
-        dense.opset_import.append(helper.make_opsetid("", opset))
-    if opset < LOWEST_OPSET:
-        raise CannotRewrite(f"It has operator set {opset}, and {LOWEST_OPSET} is the lowest known.")
+    opset = opset_of(dense, _USUAL_OPSET)
     if _loops(dense.graph) > _MOST_LOOPS:
         raise CannotRewrite(f"More than {_MOST_LOOPS} loops are one in the other.")
     dense.ir_version = max(dense.ir_version, _LOWEST_IR)
@@ -108,6 +103,17 @@ def dense_model(
     _choose_outputs(graph, origins, keep)
     _open_sizes(graph.input, rewriting.caches)
     return dense
+
+
+def opset_of(model: onnx.ModelProto, otherwise: int) -> int:
+    """The model's operator set, which it gets if it names none; raises CannotRewrite: too old."""
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
+    if not opset:
+        opset = otherwise
+        model.opset_import.append(helper.make_opsetid("", opset))
+    if opset < LOWEST_OPSET:
+        raise CannotRewrite(f"It has operator set {opset}, and {LOWEST_OPSET} is the lowest known.")
+    return opset
 
 
 def unused_prefix(model: onnx.ModelProto, prefix: str) -> str:
@@ -302,13 +308,6 @@ def _choose_outputs(graph: GraphProto, origins: Scope, keep: Sequence[str]) -> N
     put(graph.node, [each for each in graph.node if not needed.isdisjoint(each.output)])
     put(graph.input, [each for each in graph.input if each.name in needed])
     put(graph.initializer, [each for each in graph.initializer if each.name in needed])
-
-
-def put(field: Any, content: Iterable[Any]) -> None:
-    """Make this the content of the field, which it may be a part of."""
-    copies = [type(each).FromString(each.SerializeToString()) for each in content]
-    del field[:]
-    field.extend(copies)
 
 
 def _read_by(node: NodeProto | None) -> Iterable[str]:

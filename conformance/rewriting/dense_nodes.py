@@ -123,18 +123,8 @@ def _write_grouped(node: NodeProto, call: AttentionCall, write: NodeWriter) -> N
     heads, kv_heads = (int(attributes[name]) for name in ("num_heads", "kv_num_heads"))
     if kv_heads < 1 or heads < 1 or heads % kv_heads:
         raise ValueError("the numbers of heads")
-    every = heads + 2 * kv_heads if call.packed else heads
-    query = write.node("Reshape", inputs["query"], write.constant([0, 0, every, -1]))
+    query, key, value = split_heads(inputs, heads, kv_heads, call.packed, write)
     size = write.size(query, 3)
-    if call.packed:
-        ends = (0, heads, heads + kv_heads, every)
-        query, key, value = (write.slice(query, 2, ends[at], ends[at + 1]) for at in range(3))
-    elif "key" in inputs:
-        shape = write.shape(0, 0, kv_heads, size)
-        key, value = (write.node("Reshape", inputs[name], shape) for name in ("key", "value"))
-    else:
-        key = value = write.slice(query, 1, 0, 0)
-        key = value = write.slice(key, 2, 0, kv_heads)
     shared = attributes.get("qk_norm_epsilon", 1e-6)
     if "q_norm_weight" in inputs:
         epsilon = attributes.get("q_norm_epsilon", shared)
@@ -253,6 +243,23 @@ def _heads(flat: str, heads: int, write: NodeWriter) -> str:
     size = write.node("Div", write.size(flat, 2), write.constant([heads]))
     split = write.node("Reshape", flat, write.shape(0, 0, heads, size))
     return write.node("Transpose", split, perm=[0, 2, 1, 3])
+
+
+def split_heads(
+    inputs: Mapping[str, str], heads: int, kv_heads: int, packed: bool, write: NodeWriter
+) -> tuple[str, str, str]:
+    """Queries [B, S, N, D], and new keys and values [B, L, K, D]; ``packed``: query holds all."""
+    every = heads + 2 * kv_heads if packed else heads
+    query = write.node("Reshape", inputs["query"], write.constant([0, 0, every, -1]))
+    if packed:
+        ends = (0, heads, heads + kv_heads, every)
+        query, key, value = (write.slice(query, 2, ends[at], ends[at + 1]) for at in range(3))
+    elif "key" in inputs:
+        shape = write.shape(0, 0, kv_heads, write.size(query, 3))
+        key, value = (write.node("Reshape", inputs[name], shape) for name in ("key", "value"))
+    else:
+        key = value = write.slice(write.slice(query, 1, 0, 0), 2, 0, kv_heads)
+    return query, key, value
 
 
 def side_by_side(heads: str, write: NodeWriter) -> str:

@@ -19,6 +19,7 @@ from onnx import (
 
 from conformance.base.array_types import ONNX
 from conformance.graph.nodes import is_empty
+from conformance.graph.parts import put
 from conformance.graph.walks import subgraphs
 
 #: The floating-point types of 16 bits, by their words.
@@ -74,6 +75,4 @@ def round_values(graph: GraphProto, dtypes: Mapping[str, str | None]) -> None:
                 stored = f"{name}/stored"
                 nodes.append(helper.make_node("Cast", [node.output[at]], [stored], to=half))
                 nodes.append(helper.make_node("Cast", [stored], [name], to=TensorProto.FLOAT))
-    kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(kept)
+    put(graph.node, nodes)

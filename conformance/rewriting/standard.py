@@ -9,6 +9,7 @@ import onnx
 from onnx import GraphProto, TensorProto
 
 from conformance.graph.nodes import attributes_in, is_attention
+from conformance.graph.parts import put
 from conformance.graph.shapes import UNKNOWN
 from conformance.graph.walks import inlined, nodes_in, subgraphs
 from conformance.operator.signature import DOMAIN
@@ -16,7 +17,7 @@ from conformance.rewriting.dense import (
     CannotRewrite,
     ValueTypes,
     borrows,
-    put,
+    opset_of,
     types_in,
     unused_prefix,
 )
@@ -58,12 +59,7 @@ def standard_model(model: onnx.ModelProto) -> StandardModel:
             standard = inlined(standard, lambda _: False)
         except ValueError as error:
             raise CannotRewrite(f"Its functions cannot be inlined: {error}.") from None
-    opset = next((o.version for o in standard.opset_import if o.domain in ("", "ai.onnx")), 0)
-    if not opset:
-        opset = LOWEST_OPSET
-        standard.opset_import.append(onnx.helper.make_opsetid("", opset))
-    if opset < LOWEST_OPSET:
-        raise CannotRewrite(f"It has operator set {opset}, and {LOWEST_OPSET} is the lowest known.")
+    opset = opset_of(standard, LOWEST_OPSET)
     types = types_in(standard)
     in_float8 = TensorProto.FLOAT8E4M3FN in types.kinds.values()
     if in_float8 and opset < FLOAT8_OPSET and _is_the_same(standard.graph, opset):

@@ -29,6 +29,7 @@ from conformance.rewriting.dense_nodes import (
     normed,
     rotated,
     side_by_side,
+    split_heads,
     spread,
 )
 from conformance.rewriting.node_writer import NodeWriter
@@ -160,7 +161,7 @@ class _StandardForm:
     def write_all(self) -> None:
         """Write the nodes."""
         write, inputs = self.write, self.inputs
-        query, key, value = self._split()
+        query, key, value = split_heads(inputs, self.heads, self.kv_heads, self.packed, write)
         places = self._places(write.size(query, 1), write.size(key, 1))
         query, key = self._as_float(query), self._as_float(key) if self._moves_keys() else key
         if "q_norm_weight" in inputs:
@@ -227,24 +228,6 @@ class _StandardForm:
     def _moves_keys(self) -> bool:
         """Whether new keys are computed with, and not only copied."""
         return "k_norm_weight" in self.inputs or bool(self.attributes.get("do_rotary"))
-
-    def _split(self) -> tuple[str, str, str]:
-        """Queries [B, S, N, D], and new keys and values [B, L, K, D]."""
-        write, inputs = self.write, self.inputs
-        every = self.heads + 2 * self.kv_heads if self.packed else self.heads
-        query = write.node("Reshape", inputs["query"], write.constant([0, 0, every, -1]))
-        if self.packed:
-            ends = (0, self.heads, self.heads + self.kv_heads, every)
-            return tuple(write.slice(query, 2, ends[at], ends[at + 1]) for at in range(3))  # type: ignore[return-value]
-        if "key" in inputs:
-            shape = write.shape(0, 0, self.kv_heads, write.size(query, 3))
-            return (
-                query,
-                write.node("Reshape", inputs["key"], shape),
-                write.node("Reshape", inputs["value"], shape),
-            )
-        none = write.slice(write.slice(query, 1, 0, 0), 2, 0, self.kv_heads)
-        return query, none, none
 
     def _integer(self, name: str, *shape: int) -> str:
         number = self.write.node("Cast", self.inputs[name], to=TensorProto.INT64)

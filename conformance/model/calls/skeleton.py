@@ -25,6 +25,7 @@ from conformance.graph.parts import (
     CannotCut,
     model_of,
     nodes_that_make,
+    put,
     reached,
     too_many,
 )
@@ -125,8 +126,7 @@ def whole(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
         for tensor in graph.initializer
         if is_empty(tensor) and tensor.name not in known
     )
-    del graph.initializer[:]
-    graph.initializer.extend(kept)
+    put(graph.initializer, kept)
     _draw(graph, _tables(model, nodes))
     return Skeleton(bytes(proto.SerializeToString()), proto, {}, only_loads=True)
 
@@ -223,9 +223,7 @@ def _put_rows(proto: onnx.ModelProto, cut: Mapping[str, ValueType]) -> None:
         )
     for dtype, size in most.items():
         constants[f"drawn/{dtype}"] = draws.uniform(-1.7, 1.7, size).astype(NUMPY[dtype])
-    nodes = [*made, *(NodeProto.FromString(node.SerializeToString()) for node in graph.node)]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    put(graph.node, [*made, *graph.node])
     graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in constants.items())
 
 
@@ -350,9 +348,7 @@ def _fix_scales(graph: GraphProto) -> None:
             else:
                 nodes.append(node)
         if len(nodes) > len(inner.node):
-            kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
-            del inner.node[:]
-            inner.node.extend(kept)
+            put(inner.node, nodes)
 
 
 def _draw(graph: GraphProto, tables: Mapping[str, str], model: ReadModel | None = None) -> None:
