@@ -25,7 +25,7 @@ def counts(state: CampaignState) -> str:
         total.update(verdicts)
     new = sum(not fault.known for fault in state.faults)
     on = f" on {len(state.verdicts)} targets" if len(state.verdicts) > 1 else ""
-    return f"{state.calls:,} calls{on}: {_verdicts(total)}; {plural(new, 'new fault')}"
+    return f"{plural(state.calls, 'call')}{on}: {_verdicts(total)}; {plural(new, 'new fault')}"
 
 
 def summary(state: CampaignState) -> Iterator[str]:
@@ -37,6 +37,10 @@ def summary(state: CampaignState) -> Iterator[str]:
         on = f" on {target}" if len(state.known) > 1 else ""
         for place, calls in Counter(places).most_common():
             yield f"{calls:8,}  {exact_line(f'known: {place}{on}', 400)}"
+    for target, verdicts in state.unstable.items():
+        for verdict, calls in verdicts.items():
+            told = f"{verdict_word(verdict)} on {target}, but not when tried again"
+            yield f"{calls:8,}  {exact_line(told, 400)}"
     for fault in sorted(state.faults, key=lambda fault: -fault.calls):
         verdict, *rest = fault.signature
         known = f"known: {fault.known}" if fault.known else f"new: {fault.name}"

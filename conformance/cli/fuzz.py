@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from conformance import __version__
-from conformance.base.text import printable, safe_name
+from conformance.base.text import one_line, printable, safe_name
 from conformance.base.words import plural
 from conformance.case.case import Case
 from conformance.case.corpus import find
@@ -125,7 +125,7 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
     folder is there goes on.
 
     \b
-    Exit status: 0 no new fault   1 a new fault
+    Exit status: 0 no new fault   1 a new fault, or a result that did not recur
                  2 bad input      3 infrastructure failure
     """
     shard = options.shard_of(asked.shard)
@@ -138,9 +138,7 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
     state = _earlier(asked.out, CampaignState(settings, {shard: 0}))
     donors, digest, corpus = _drawn_from(asked.donors)
     if not donors.changeable and not donors.nodes:
-        raise BadArgument(
-            "--from: these have no feature to be drawn, or are too large; name others."
-        )
+        raise BadArgument("--from: these have no feature to draw, or too many heads; name others.")
     state.settings = {"corpus": digest, **state.settings}
     _check_same(asked.out, state, {"corpus": digest})
     plans = [Plan(target, (), ()) for target in named]
@@ -161,9 +159,9 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
     _make_folder(asked.out)
     if before := state.calls:
         click.echo(printable(f"{asked.out} has {plural(before, 'call')}, and goes on."))
-    _write(asked.out, state)  # a shard may have no call
+    _write_state(asked.out, state)  # a shard may have no call
     for now in campaign.rounds(lambda found: _tell(found, asked)):
-        _write(asked.out, now)
+        _write_state(asked.out, now)
         click.echo(printable(counts(now)))
     if state.calls == before and not campaign.failures:
         click.echo("No call was drawn: give more --calls or --seconds, or another folder: --out.")
@@ -171,12 +169,16 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
         click.echo(printable(line))
     for failure in campaign.failures:
         click.echo(printable(failure))
-    for what, told in (("Not judged", campaign.unjudged), ("Not seen again", campaign.unstable)):
+    for what, told in (
+        ("Not judged", campaign.unjudged),
+        ("Not seen again", campaign.unstable),
+        ("Passes, so it is mended there, or its expectation says too much", campaign.passing),
+    ):
         for reason, first in told.items():
             click.echo(printable(f"{what}: {reason} (call {first} of --seed {asked.seed})"))
     if campaign.failures or campaign.unjudged:
         return Status.INFRASTRUCTURE
-    new = any(not fault.known for fault in state.faults)
+    new = any(not fault.known for fault in state.faults) or any(state.unstable.values())
     return Status.UNEXPECTED if new else Status.AS_EXPECTED
 
 
@@ -236,25 +238,38 @@ def _make_folder(folder: Path) -> None:
         raise ResultsError(f"Cannot write to {folder}: {cause_of(error)}.") from None
 
 
-def _write(folder: Path, state: CampaignState) -> None:
-    write_file(folder / FILE, "the campaign", STATE.dump_json(state, indent=1))
+def _write(file: Path, what: str, content: str | bytes) -> None:
+    """Write a file of a campaign, whose folder may be somebody else's."""
+    if file.is_symlink():
+        raise ResultsError(f"Cannot write {what} to {file}: it is a link.")
+    write_file(file, what, content)
+
+
+def _write_state(folder: Path, state: CampaignState) -> None:
+    _write(folder / FILE, "the campaign", STATE.dump_json(state, indent=1))
 
 
 def _tell(found: NewFault, asked: FuzzOptions) -> None:
     """Print a new fault, and write its smallest call with a program."""
     fault, result, name = found.fault, found.result, found.fault.name
     file = asked.out / f"{name}.yaml"
-    why = " ".join((*found.sentences, f"Call {fault.number} of gqa fuzz --seed {asked.seed}."))
     case = replace(found.case, name=name)
-    write_file(file, "the fault", case_text([(case, why)]))
-    described = case_record(replace(case, id=f"{case.theme}/{name}", file=file))
-    result = result.model_copy(update={"case": described.id})
-    program = program_of(described, result, found.ready.record())
-    if program.missing is None:
-        write_file(file.with_suffix(Path(program.filename).suffix), "the program", program.text)
-    command = shlex.join(["gqa", "run", str(file), *found.ready.arguments])
-    click.echo(printable(f"\n{verdict_word(result.verdict)} on {fault.target}: {case.title}"))
-    for line in (result.reason or fault.signature[-1], *found.sentences, command):
-        click.echo(printable(f"  {line}"))
+    told = [result.reason or fault.signature[-1], *found.sentences]
     if result.verdict == "unsupported":
-        click.echo(printable(f"  Message: {fault.signature[-1]}"))
+        told.append(f"Message: {one_line(result.message or fault.signature[-1])}")
+    described = case_record(replace(case, id=f"{case.theme}/{name}", file=file))
+    program = program_of(
+        described, result.model_copy(update={"case": described.id}), found.targets[0].record()
+    )
+    if program.missing is None:
+        beside = file.with_suffix(Path(program.filename).suffix)
+        told.append(f"Program: {beside}")
+    arguments = (argument for target in found.targets for argument in target.arguments)
+    told.append(shlex.join(["gqa", "run", str(file), *arguments]))
+    click.echo(printable(f"\n{verdict_word(result.verdict)} on {fault.target}: {case.title}"))
+    for line in told:
+        click.echo(printable(f"  {line}"))
+    why = " ".join((*found.sentences, f"Call {fault.number} of gqa fuzz --seed {asked.seed}."))
+    _write(file, "the fault", case_text([(case, why)]))
+    if program.missing is None:
+        _write(beside, "the program", program.text)

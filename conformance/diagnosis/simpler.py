@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from conformance.base.words import listed
 from conformance.case.case import Case
 from conformance.operator.call import CALL_FIELDS, Call, EarlierCall, InputOverride
 from conformance.operator.features import BY_NAME, FEATURES
@@ -58,7 +59,9 @@ def simplifications(case: Case) -> dict[str, list[FieldChanges]]:
     for feature in _FEATURES:
         plain = {field: getattr(_PLAIN, field) for field in feature.off}
         is_on = any(getattr(call, field) != value for field, value in plain.items())
-        changes[feature.name] = [plain, *feature.plainer] if is_on else []
+        changes[feature.name] = (
+            [plain, *_of_session(call, plain), *feature.plainer] if is_on else []
+        )
     changes["earlier_calls"] += _sessions(call)
     changes["totals"] = [*_totals(call)]
     for name, least in _SIZES.items():
@@ -69,6 +72,23 @@ def simplifications(case: Case) -> dict[str, list[FieldChanges]]:
     for name in ("total_sequence_length", "seed"):
         changes[name] = [{name: getattr(_PLAIN, name)}]
     return changes
+
+
+def without(kept: Collection[str]) -> Iterator[FieldChanges]:
+    """The changes that take away each part that is not ``kept``.
+
+    Lengths, batch, heads and input values stay.
+    """
+    off = {name: BY_NAME[name].off for name in BY_NAME}
+    stay = {field for name in kept for field in off.get(name, ())}
+    for feature in _FEATURES:
+        if feature.name not in kept:
+            yield {each: getattr(_PLAIN, each) for each in feature.off if each not in stay}
+    for name in ("outputs", "attributes", "constants", "head_size"):
+        if name not in kept:
+            yield {name: getattr(_PLAIN, name)}
+    if "relation" not in kept:
+        yield {"relation": None}
 
 
 #: New tokens on past tokens that are tried in place of those of a call.
@@ -143,10 +163,11 @@ def _sessions(call: Call) -> Iterator[FieldChanges]:
     """Each earlier call alone, fewer earlier calls, and earlier calls that differ less."""
     earlier = call.earlier_calls
     sizes = EarlierCall.model_fields.keys() - {"refused", "inputs"}
+    kind = None if call.cache_kind == "none" else call.cache_kind  # also of a past of no token
     for each, written in zip(call.calls, earlier, strict=False):
         if not written.refused:
             alone = {name: getattr(each, name) for name in sizes}
-            yield {**alone, "loop": None, "earlier_calls": ()}
+            yield {**alone, "cache": kind, "loop": None, "earlier_calls": ()}
     for at in range(len(earlier) if len(earlier) > 1 else 0):
         yield {"earlier_calls": earlier[at : at + 1]}
     for at, one in enumerate(earlier):
@@ -157,6 +178,14 @@ def _sessions(call: Call) -> Iterator[FieldChanges]:
             for less in values if value is not None else ():
                 changed = one.model_copy(update={name: less})
                 yield {"earlier_calls": (*earlier[:at], changed, *earlier[at + 1 :])}
+
+
+def _of_session(call: Call, plain: FieldChanges) -> Iterator[FieldChanges]:
+    """Plain values for all calls of the session, if earlier ones have others."""
+    without = dict.fromkeys(plain.keys() & EarlierCall.model_fields.keys())
+    earlier = tuple(each.model_copy(update=without) for each in call.earlier_calls)
+    if earlier != call.earlier_calls:
+        yield {**plain, "earlier_calls": earlier}
 
 
 def _batches(case: Case) -> Iterator[FieldChanges]:
@@ -282,9 +311,10 @@ def needs(case: Case, needed: Collection[str]) -> dict[str, str]:
         "head_size": f"head_size {call.head_size}",
         "seed": f"the values of seed {call.seed}",
         "constants": f"{', '.join(call.constants)} as constants",
+        "inputs": f"its own {listed([*call.inputs])}",
         **{
-            name: f"{', '.join(getattr(call, name))} written by hand"
-            for name in ("attributes", "inputs", "outputs")
+            name: f"{listed([*getattr(call, name)])} written by hand"
+            for name in ("attributes", "outputs")
         },
     }
     if features["window"] == "whole":

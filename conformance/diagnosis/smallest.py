@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -27,7 +27,7 @@ from conformance.case.contract import contract_of_calls
 from conformance.case.load import load_file
 from conformance.case.selection import compile_expression
 from conformance.diagnosis.shared import BESIDE
-from conformance.diagnosis.simpler import additions, needs, simplifications
+from conformance.diagnosis.simpler import additions, needs, simplifications, without
 from conformance.harness.folders import temporary_folder
 from conformance.operator.call import CALL_FIELDS, CallError
 from conformance.operator.part import FieldChanges
@@ -107,6 +107,32 @@ def neighbours(case: Case, like: Sequence[Case], provider: str | None) -> Iterat
                 seen.add(_key(changed))
                 if (made := variations.loaded(changed)) is not None:
                     yield made
+
+
+def calls_alone(case: Case, provider: str | None) -> Iterator[Case]:
+    """The call without those before it on the session, and each of these alone."""
+    with temporary_folder() as folder:
+        variations = Variations(case, provider, folder)
+        for changes in simplifications(case)["earlier_calls"]:
+            if changes.get("earlier_calls") == ():
+                yield from filter(None, [variations.loaded(variations.changed(case, changes))])
+
+
+def reduced_to(case: Case, kept: Collection[str], provider: str | None) -> Case:
+    """The call without all parts but those that are ``kept``, its sizes and its input values.
+
+    A part without which the call would be impossible, or have another contract, stays.
+    """
+    with temporary_folder() as folder:
+        variations = Variations(case, provider, folder)
+        each = [*without(kept)] if not variations.unknown else []
+        together = {name: value for changes in each for name, value in changes.items()}
+        left = case
+        for changes in (together, *each):
+            changed = variations.changed(left, changes)
+            if _key(changed) != _key(left):
+                left = variations.loaded(changed) or left
+        return left
 
 
 def case_text(entries: Sequence[CaseEntry]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final
 
@@ -35,8 +36,9 @@ class Campaign:
 
     The plans have no cases; ``corpus`` has those that their expectations are about. ``until`` is a
     time of `time.monotonic`. ``against``: of two targets, a call fails where their verdicts differ,
-    on the one with the worse verdict. ``failures`` are sentences on runners, and ``unjudged`` has
-    what could not be judged: the reason, and the first call's number.
+    on the one with the worse verdict. ``failures`` are sentences on runners; ``unjudged`` has what
+    could not be judged, the reason and the first call's number, and ``passing`` the places of
+    expectations that cover a call which passes, and its number.
     """
 
     def __init__(
@@ -55,8 +57,9 @@ class Campaign:
         self.state = state
         self.failures: list[str] = []
         self.unjudged: dict[str, int] = {}
+        self.passing: dict[str, int] = {}
         self._drawing = drawing
-        self._targets = [TargetFaults(plan, corpus, state.faults, until) for plan in plans]
+        self._targets = [TargetFaults(plan, corpus, state, until) for plan in plans]
         self._shard = shard
         self._numbers = range(shard.number - 1, calls, shard.of)
         self._jobs = jobs
@@ -79,12 +82,15 @@ class Campaign:
             calls = [self._drawing.call(number, avoided) for number in numbers]
             drawn = {one.case.id: one for one in calls}
             results = sorted(self._run(drawn), key=lambda one: (one[1].number, one[0]))
-            unexpected = (one for one in results if one[2].unexpected)
-            for at, call, record in _differing(results) if self._against else unexpected:
-                others = [self._targets[1 - at]] if self._against else []
-                new = self._targets[at].named(call, record, others)
-                if new is not None:
-                    found(new)
+            with ExitStack() as stack:
+                for target in self._targets:
+                    stack.callback(target.close)
+                failing = (one for one in results if one[2].unexpected and one[2].verdict != "pass")
+                for at, call, record in _differing(results) if self._against else failing:
+                    others = [self._targets[1 - at]] if self._against else []
+                    new = self._targets[at].named(call, record, others)
+                    if new is not None:
+                        found(new)
             if self.failures:
                 return
             self.state.done[self._shard] = done + len(numbers)
@@ -108,6 +114,7 @@ class Campaign:
         for run in runs:
             self.state.verdicts.setdefault(run.ready.name, {})
             self.state.known.setdefault(run.ready.name, {})
+            self.state.unstable.setdefault(run.ready.name, {})
         results: list[DrawnResult] = []
         ran: dict[str, bool] = {}
         for run, of, record in run_all(runs, self._jobs):
@@ -124,10 +131,12 @@ class Campaign:
                 ran[of.id] = ran.get(of.id, False) or _ran(record)
                 if record.verdict == "pass":
                     self._targets[at].note_passing(of)
-                elif (line := record.expectation) and not record.unexpected:
+                if (line := record.expectation) and not record.unexpected:
                     _count(self.state.known[run.ready.name], f"{line.file}:{line.line}")
-            else:
-                self._targets[at].unstable.setdefault(record.message, call.number)
+                elif line and record.verdict == "pass":
+                    self.passing.setdefault(f"{line.file}:{line.line}", call.number)
+            elif record.unexpected:
+                self._targets[at].note_unstable(record.verdict, record.message, call.number)
         for one in drawn.values():
             for value in values_of(one.case) if one.beside is None and one.case.id in ran else ():
                 _count(self.state.features, value)

@@ -66,6 +66,7 @@ def join(folders: Sequence[Path], *, incomplete: bool = False) -> Joined:
         _joined_shards(done),
         {name: _sum(each.verdicts.get(name, {}) for each in states) for name in targets},
         {name: _sum(each.known.get(name, {}) for each in states) for name in targets},
+        {name: _sum(each.unstable.get(name, {}) for each in states) for name in targets},
         _sum(each.features for each in states),
         _sum(each.computed for each in states),
         faults=[fault for fault, _ in faults],

@@ -1,8 +1,8 @@
 """Names each fault once: many failing calls of a campaign, and the few faults behind them.
 
-Calls show the same fault if their results have the same signature and the call has what the
-smallest call of the fault needs. Refusals with the same message are one fault, and so are failures
-beside the same illegal case.
+Calls show the same fault if their results have the same signature and what the smallest call of the
+fault needs is there, and is enough. Refusals with the same message are one fault, and so are
+failures beside the same illegal case.
 """
 
 from __future__ import annotations
@@ -17,25 +17,29 @@ from pydantic import Field
 
 from conformance.case.case import Case
 from conformance.diagnosis.smallest import Smallest
-from conformance.operator.features import BY_NAME
 from conformance.results.causes import quoted, symptom
 from conformance.results.records import ResultRecord
 from conformance.results.wrong_outputs import only_presents
 
 #: The operands of a node, with their types, in messages of ONNX Runtime.
 _OPERANDS: Final = re.compile(r'\((?:"\w*"(?:: tensor\(\w+\))?,? ?)+\)')
-#: Features that say more about the sizes that were drawn than about a fault.
-_SIZES: Final = frozenset({"phase", "head_size"})
+#: In the signature of wrong results whose outputs are right.
+ONLY_PRESENTS: Final = "only in presents"
+#: Parts of a smallest call that say more about what was drawn than about its fault: its lengths and
+#: input values.
+_DRAWN: Final = frozenset({"sequence_length", "past", "loop", "inputs", "seed"})
 
 
 @dataclass
 class NamedFault:
     """A fault of a target, and how many drawn calls have shown it.
 
-    ``signature`` is what all its results share. ``needs`` has the features, with their values,
-    without which the smallest call does not fail. ``number`` is that of the first call that showed
-    it, ``known`` the place of an expectation with the same fault; empty if it is new. ``like`` are
-    the names of known faults that return the same values.
+    ``signature`` is what all its results share. ``needs`` has the parts, but for lengths and input
+    values, without which the smallest call does not fail: features with their values, and others
+    with None.
+    ``number`` is that of the first call that showed it, ``known`` the place of an expectation with
+    the same fault; empty if it is new. ``like`` are the names of known faults that return the same
+    values.
     """
 
     target: str
@@ -46,25 +50,38 @@ class NamedFault:
     known: str = ""
     like: tuple[str, ...] = ()
 
-    def explains(self, case: Case, signature: tuple[str, ...]) -> bool:
-        """Whether a call of the target that fails with this signature shows this fault."""
+    def may_be_in(self, case: Case, signature: tuple[str, ...]) -> bool:
+        """Whether a call of the target that fails with this signature has what the fault needs."""
+        features = {name: value for name, value in self.needs.items() if value is not None}
         same = signature == self.signature
-        return same and all(case.features[name] == value for name, value in self.needs.items())
+        return same and all(case.features.get(name) == features[name] for name in features)
 
     def covers(self, later: NamedFault) -> bool:
-        """Whether the calls of a fault that was found later show this one.
+        """Whether the smallest call of a fault that was found later shows this one.
 
-        Then that has all that this one needs, or is like the same known faults.
+        Then that needs the same, or more features, or is like the same known faults. What needs
+        certain lengths, sizes or values only says nothing about what needs features.
         """
         if (self.target, self.signature[0]) != (later.target, later.signature[0]):
             return False
-        needed = self.signature == later.signature and self.needs.items() <= later.needs.items()
-        return needed or (self.like != () and self.like == later.like)
+        if self.like != () and self.like == later.like:
+            return True
+        of_features = bool(self.needs) and None not in self.needs.values()
+        if self.signature != later.signature:  # what makes outputs wrong, makes presents wrong, too
+            return of_features and self.needs == later.needs and self._is_of_outputs(later)
+        return self.needs == later.needs or (
+            of_features and self.needs.items() <= later.needs.items()
+        )
+
+    def _is_of_outputs(self, later: NamedFault) -> bool:
+        """Whether the other fault has the same kinds, but only in presents."""
+        of_outputs, kinds = self.signature[1:2] == ("",), self.signature[2:]
+        return of_outputs and later.signature[1:] == (ONLY_PRESENTS, *kinds)
 
     @property
     def name(self) -> str:
         """Its name in files, the same on every machine: target, verdict, and what it needs."""
-        needs = [f"{name}_{value}" for name, value in sorted(self.needs.items())]
+        needs = ["_".join(filter(None, each)) for each in sorted(self.needs.items())]
         key = "\n".join((self.target, *self.signature, *needs))
         words = "_".join((self.target.partition("@")[0], self.signature[0], *needs))
         digest = hashlib.sha256(key.encode()).hexdigest()[:6]
@@ -84,16 +101,13 @@ def signature_of(case: Case, result: ResultRecord, beside: Case | None) -> tuple
         kinds = {fault.kind for fault in result.faults}
         if len(kinds) > 1:
             kinds.discard("runs_differ")  # which memory that nobody wrote may do or not
-        where = "only in presents" if only_presents(result) else ""
+        where = ONLY_PRESENTS if only_presents(result) else ""
         return result.verdict, where, ", ".join(sorted(kinds))
     message = symptom(result.model_copy(update={"expectation": None}))
     return result.verdict, quoted(_OPERANDS.sub("(…)", message))
 
 
 def needs_of(made: Smallest) -> dict[str, str | None]:
-    """The features, with their values, that a smallest call needs to fail."""
-    return {
-        name: made.case.features[name]
-        for name in made.needs
-        if name in BY_NAME and name not in _SIZES
-    }
+    """What a smallest call needs to fail, as in `NamedFault`."""
+    features = {**made.case.features, "head_size": None}
+    return {name: features.get(name) for name in made.needs if name not in _DRAWN}

@@ -40,6 +40,7 @@ class CampaignState:
     ``settings`` must stay the same while it goes on. ``done`` has the number of calls of each
     shard, all of one division; ``verdicts`` are those of each target. ``known`` has the places of
     the expectations of each target that cover calls as they were drawn, and how many these are.
+    ``unstable`` are the verdicts of each target that did not recur.
     ``features`` has how many legal calls had each value of a feature, and ``computed`` how many of
     these a target ran; ``avoided`` are values that are drawn seldom.
     """
@@ -48,6 +49,7 @@ class CampaignState:
     done: Annotated[dict[_Shard, Length], Field(min_length=1)]
     verdicts: dict[str, dict[str, Length]] = field(default_factory=dict)
     known: dict[str, dict[str, Length]] = field(default_factory=dict)
+    unstable: dict[str, dict[str, Length]] = field(default_factory=dict)
     features: dict[str, Length] = field(default_factory=dict)
     computed: dict[str, Length] = field(default_factory=dict)
     avoided: list[str] = field(default_factory=list)
@@ -87,7 +89,8 @@ def read_state(folder: Path) -> CampaignState | None:
     except FileNotFoundError:
         return None
     except ValidationError as error:
-        place = ".".join(map(str, error.errors()[0]["loc"])) or "it"
-        raise ResultsError(f"{file} is no campaign: {safe_name(place)} is wrong.") from None
+        place = safe_name(".".join(map(str, error.errors()[0]["loc"])))
+        what = f"{place} is wrong" if place else "it is not the JSON of one"
+        raise ResultsError(f"{file} is no campaign: {what}.") from None
     except OSError as error:
         raise ResultsError(f"{file} cannot be read: {cause_of(error)}.") from None

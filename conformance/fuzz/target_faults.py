@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import nsmallest
 from itertools import takewhile
 from pathlib import Path
@@ -16,12 +16,14 @@ from conformance.case.case import Case
 from conformance.diagnosis.as_if import MatchingFault, distance
 from conformance.diagnosis.explanation import Explanation, with_faults
 from conformance.diagnosis.shared import shared
-from conformance.diagnosis.smallest import Smallest, smallest
+from conformance.diagnosis.smallest import Smallest, calls_alone, reduced_to, smallest
 from conformance.expectations.match import Expectation
 from conformance.fuzz.drawing import DrawnCall
 from conformance.fuzz.naming import NamedFault, needs_of, signature_of
+from conformance.fuzz.state import CampaignState
 from conformance.results.causes import kind_of
 from conformance.results.records import ResultRecord
+from conformance.results.verdicts import Verdict, verdict_word
 from conformance.run.engine import PlanRun
 from conformance.run.target import DescribedTarget, Plan
 
@@ -32,6 +34,8 @@ MOST_RUNS: Final = 300
 #: the campaign there are fewer.
 SECONDS: Final = 60.0
 LATE_SECONDS: Final = 5.0
+#: The results whose reasons are told of those that did not recur.
+UNSTABLE: Final = 8
 #: The passing calls among which a known fault is looked for.
 PASSING: Final = 200
 #: The cases of an expectation that are compared with a fault: those with the most similar features.
@@ -40,45 +44,114 @@ NEAR: Final = 4
 
 @dataclass(frozen=True)
 class NewFault:
-    """A new fault with its smallest call, the result of that, and sentences about both."""
+    """A new fault with its smallest call, the result of that, and sentences about both.
+
+    ``targets``: the one that has the fault, and those with another verdict on the call.
+    """
 
     fault: NamedFault
-    ready: DescribedTarget
+    targets: Sequence[DescribedTarget]
     case: Case
     result: ResultRecord
-    sentences: tuple[str, ...] = ()
+    sentences: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a call fails on the first of the ``runs``; the others have another verdict on it.
+
+    ``beside``: the illegal case that the call is made of.
+    """
+
+    signature: tuple[str, ...]
+    beside: Case | None
+    runs: Sequence[PlanRun]
+
+    @property
+    def provider(self) -> str | None:
+        """The execution provider of the target."""
+        return self.runs[0].ready.execution_provider
+
+    @property
+    def is_named_by_signature(self) -> bool:
+        """Whether no call needs to be looked at to name its fault."""
+        return self.beside is not None or self.signature[0] == "unsupported"
+
+    def again(self, case: Case) -> ResultRecord | None:
+        """The result of a call that fails in this way; None of any other."""
+        run, *others = self.runs
+        record = run.tried(case)
+        if record is None or signature_of(case, record, self.beside) != self.signature:
+            return None
+        verdicts = (again.verdict for other in others if (again := other.tried(case)))
+        same = any(verdict in ("skip", record.verdict) for verdict in verdicts)
+        return None if same else record
+
+    def about(self, made: Smallest) -> Iterator[str]:
+        """Sentences about the smallest call that fails in this way."""
+        if made.sentence:
+            yield made.sentence
+        if self.beside is not None:
+            yield f"It must be refused for the reason of {self.beside.theme}/{self.beside.name}."
+        for other in self.runs[1:]:
+            if record := other.tried(made.case):
+                yield f"On {other.ready.name}: {verdict_word(record.verdict)}."
+
+    def needs_no_more(self, case: Case, fault: NamedFault) -> bool:
+        """Whether a call that fails in this way does so with only what a fault needs."""
+        if self.is_named_by_signature:
+            return True
+        reduced = reduced_to(case, fault.needs, self.provider)
+        return reduced is case or self.again(reduced) is not None
 
 
 class TargetFaults:
-    """The target of a ``plan`` in a campaign, and its faults among those of all targets.
+    """The target of a ``plan`` in a campaign, and its faults among those of the campaign.
 
     ``ready`` is the target as it describes itself, None before its first round. ``corpus`` has the
     cases that the expectations of the plan are about. ``until``: the end of the campaign, a time of
-    `time.monotonic`. ``unstable`` has what did not fail again: the reason, and the call's number.
+    `time.monotonic`. ``unstable`` has some of what did not fail again: the reason, and the call's
+    number.
     """
 
     def __init__(
         self,
         plan: Plan,
         corpus: Sequence[Case],
-        faults: list[NamedFault],
+        state: CampaignState,
         until: float = math.inf,
     ) -> None:
         self.plan = plan
         self.ready: DescribedTarget | None = None
         self.unstable: dict[str, int] = {}
         self._corpus = corpus
-        self._faults = faults
+        self._state = state
         self._until = until
         self._passing: list[Case] = []
         self._records: dict[str, ResultRecord | None] = {}
-        self._needs: dict[str, Mapping[str, str | None]] = {}
+        self._small: dict[str, NamedFault | None] = {}
         self._covered: dict[tuple[Path, int], tuple[Case, ...]] = {}
 
     def note_passing(self, case: Case) -> None:
         """Keep some of the calls that pass."""
         if len(self._passing) < PASSING:
             self._passing.append(case)
+
+    def note_unstable(self, verdict: Verdict, reason: str, number: int) -> None:
+        """Count a result that did not recur."""
+        counts = self._state.unstable[self.run.ready.name]
+        counts[verdict] = counts.get(verdict, 0) + 1
+        if len(self.unstable) < UNSTABLE:
+            self.unstable.setdefault(reason, number)
+
+    @cached_property
+    def run(self) -> PlanRun:
+        """The target, to try calls on, when it has described itself."""
+        return PlanRun(self.plan, ready=self.ready)
+
+    def close(self) -> None:
+        """End its processes; the next call that is tried starts another."""
+        self.run.close()
 
     def named(
         self, drawn: DrawnCall, record: ResultRecord, others: Sequence[TargetFaults] = ()
@@ -88,69 +161,59 @@ class TargetFaults:
         ``others`` have another verdict on the calls that show it.
         """
         signature = signature_of(drawn.case, record, drawn.beside)
-        if self._counted(drawn.case, signature):
+        failure = Failure(signature, drawn.beside, [self.run, *(one.run for one in others)])
+        if drawn.case.call.earlier_calls and not failure.is_named_by_signature:
+            alone = filter(failure.again, calls_alone(drawn.case, failure.provider))
+            drawn = drawn._replace(case=next(alone, drawn.case))
+        not_shown = []
+        for known in self._mine():
+            if known.may_be_in(drawn.case, signature):
+                if failure.needs_no_more(drawn.case, known):
+                    known.calls += 1
+                    return None
+                not_shown.append(known)
+        self.run.rest()
+        small = self._smallest(drawn, failure, not_shown)
+        if small is None:
+            self.note_unstable(record.verdict, record.reason, drawn.number)
             return None
-        with ExitStack() as stack:
-            run, *beside = (stack.enter_context(one._run()) for one in (self, *others))
-            small = self._smallest(run, drawn, signature, beside)
-            if small is None:
-                self.unstable.setdefault(record.reason, drawn.number)
-                return None
-            made, result = small
-            if self._counted(made.case, signature):
-                return None
-            needs = {} if record.verdict == "unsupported" else needs_of(made)
-            fault = NamedFault(run.ready.name, signature, needs, drawn.number)
-            fault.known = self._known_line(run, drawn, made.case, signature)
-            alike = () if fault.known else self._alike(run, drawn.case, made.case, result)
-            fault.like = tuple(name for one in alike for name in one.names)
+        made, result = small
+        needs = {} if failure.is_named_by_signature else needs_of(made)
+        fault = NamedFault(self.run.ready.name, signature, needs, drawn.number)
+        fault.known = self._known_line(drawn, made.case, fault)
+        alike = () if fault.known else self._alike(drawn.case, made.case, result)
+        fault.like = tuple(name for one in alike for name in one.names)
         for other in self._mine():
             if other.covers(fault):
                 other.calls += 1
                 return None
-        self._faults.append(fault)
+        self._state.faults.append(fault)
         if fault.known:
             return None
-        sentences = (*filter(None, [made.sentence]), *(one.sentence for one in alike))
-        return NewFault(fault, run.ready, made.case, result, sentences)
-
-    def _run(self) -> PlanRun:
-        return PlanRun(self.plan, ready=self.ready)
+        sentences = [*failure.about(made), *(one.sentence for one in alike)]
+        targets = [run.ready for run in failure.runs]
+        return NewFault(fault, targets, made.case, result, sentences)
 
     def _mine(self) -> Iterator[NamedFault]:
         """The faults of this target."""
-        assert self.ready is not None
-        return (fault for fault in self._faults if fault.target == self.ready.name)
+        return (fault for fault in self._state.faults if fault.target == self.run.ready.name)
 
-    def _counted(self, case: Case, signature: tuple[str, ...]) -> bool:
-        """Whether a failing call shows a fault that is there, which counts it."""
-        fault = next((one for one in self._mine() if one.explains(case, signature)), None)
-        if fault is not None:
-            fault.calls += 1
-        return fault is not None
-
-    def _known_line(
-        self, run: PlanRun, drawn: DrawnCall, case: Case, signature: tuple[str, ...]
-    ) -> str:
+    def _known_line(self, drawn: DrawnCall, case: Case, fault: NamedFault) -> str:
         """The place of the expectation that says that the target has the fault, or nothing."""
         if drawn.beside is not None:
-            lines = (line for line in self._fit(run, signature) if line.covers(drawn.beside))
+            lines = (line for line in self._fit(fault) if line.covers(drawn.beside))
         else:
-            near, until = self._near(run, signature, case), self._limit()
+            near, until = self._near(fault, case), self._limit()
             in_time = takewhile(lambda _: time.monotonic() < until, near)
-            shown = (pair for pair in in_time if self._shows(run, *pair, case, signature))
-            lines = (line for _, line in shown)
+            lines = (line for known, line in in_time if self._shows(known, line, fault))
         return next((f"{line.place}:{line.line}" for line in lines), "")
 
-    def _fit(self, run: PlanRun, signature: tuple[str, ...]) -> Iterator[Expectation]:
-        """The expectations of the verdict of a signature."""
-        return (
-            each for each in self.plan.lines_for(run.ready) if signature[0] in each.known.verdicts
-        )
+    def _fit(self, fault: NamedFault) -> Iterator[Expectation]:
+        """The expectations of the verdict of a fault."""
+        lines = self.plan.lines_for(self.run.ready)
+        return (each for each in lines if fault.signature[0] in each.known.verdicts)
 
-    def _near(
-        self, run: PlanRun, signature: tuple[str, ...], case: Case
-    ) -> list[tuple[Case, Expectation]]:
+    def _near(self, fault: NamedFault, case: Case) -> list[tuple[Case, Expectation]]:
         """Of each expectation of the verdict, the cases whose features are the most alike.
 
         The nearest come first.
@@ -160,7 +223,7 @@ class TargetFaults:
             return distance(other, case)
 
         pairs = []
-        for line in self._fit(run, signature):
+        for line in self._fit(fault):
             key = line.file, line.line
             if key not in self._covered:
                 covered = (each for each in self._corpus if not each.is_graph and line.covers(each))
@@ -168,63 +231,65 @@ class TargetFaults:
             pairs += [(each, line) for each in nsmallest(NEAR, self._covered[key], key=far)]
         return sorted(pairs, key=lambda pair: far(pair[0]))
 
-    def _shows(
-        self,
-        run: PlanRun,
-        known: Case,
-        line: Expectation,
-        case: Case,
-        signature: tuple[str, ...],
-    ) -> bool:
-        """Whether a case of the corpus, made small once, shows the fault that a call shows."""
+    def _shows(self, known: Case, line: Expectation, fault: NamedFault) -> bool:
+        """Whether a case of the corpus, made small once, shows a fault."""
         if known.id not in self._records:
-            self._records[known.id] = run.tried_unless_skipped(known)
+            self._records[known.id] = self.run.tried_unless_skipped(known)
         record = self._records[known.id]
         if record is None or record.verdict not in line.known.verdicts:
             return False
-        if signature_of(known, record, None) != signature:
+        failure = Failure(signature_of(known, record, None), None, [self.run])
+        if failure.signature[-1] != fault.signature[-1]:
             return False
-        if known.id not in self._needs:
-            small = None
-            if record.verdict != "unsupported":  # whose message says all
-                small = self._smallest(run, DrawnCall(0, known), signature)
-            self._needs[known.id] = needs_of(small[0]) if small else {}
-        needs = self._needs[known.id]
-        return all(case.features[name] == value for name, value in needs.items())
+        if known.id not in self._small:
+            needs: Mapping[str, str | None] | None = {}
+            if not failure.is_named_by_signature:
+                small = self._smallest(DrawnCall(0, known), failure)
+                needs = needs_of(small[0]) if small else None
+            self._small[known.id] = (
+                None
+                if needs is None
+                else NamedFault(fault.target, failure.signature, needs, number=0)
+            )
+        shown = self._small[known.id]
+        return shown is not None and shown.covers(fault)
 
-    def _alike(
-        self, run: PlanRun, drawn: Case, case: Case, result: ResultRecord
-    ) -> tuple[MatchingFault, ...]:
+    def _alike(self, drawn: Case, case: Case, result: ResultRecord) -> tuple[MatchingFault, ...]:
         """The known faults that return the values of a wrong result."""
         kind, passing = kind_of(result, known=True) or "", tuple(self._passing)
         what = shared([drawn, case], passing)
         one = Explanation(result.target, kind, what, ((drawn, case),), passing)
-        return with_faults(one, run, self._limit(), [case]).as_if
+        return with_faults(one, self.run, self._limit(), [case]).as_if
 
     def _smallest(
-        self,
-        run: PlanRun,
-        drawn: DrawnCall,
-        signature: tuple[str, ...],
-        others: Sequence[PlanRun] = (),
+        self, drawn: DrawnCall, failure: Failure, not_shown: Sequence[NamedFault] = ()
     ) -> tuple[Smallest, ResultRecord] | None:
         """The smallest call that fails like a drawn one, with its result; None if it does not
-        recur."""
+        recur.
+
+        It shows none of the faults that the drawn one does not show.
+        """
         last: dict[str, ResultRecord] = {}
 
         def still_fails(candidate: Case) -> bool:
-            record = run.tried(candidate)
-            if record is None or signature_of(candidate, record, drawn.beside) != signature:
+            result = failure.again(candidate)
+            if result is None:
                 return False
-            last[candidate.id] = record
-            verdicts = (again.verdict for of in others if (again := of.tried(candidate)))
-            return all(verdict not in ("skip", record.verdict) for verdict in verdicts)
+            last[candidate.id] = result
+            signature = failure.signature
+            may_be = (one for one in not_shown if one.may_be_in(candidate, signature))
+            return not any(failure.needs_no_more(candidate, one) for one in may_be)
 
         if not still_fails(drawn.case):
             return None
-        provider, until = run.ready.execution_provider, self._limit()
+        until = self._limit()
         made = smallest(
-            drawn.case, still_fails, MOST_RUNS, provider=provider, until=until, beside=drawn.beside
+            drawn.case,
+            still_fails,
+            MOST_RUNS,
+            provider=failure.provider,
+            until=until,
+            beside=drawn.beside,
         )
         return made, last[made.case.id]
 

@@ -23,7 +23,7 @@ from conformance.diagnosis.shared import effort
 from conformance.diagnosis.smallest import case_text
 from conformance.fuzz import campaign, state
 from conformance.fuzz.drawing import POWERS, Donors, Drawing, DrawnCall, values_of
-from conformance.fuzz.naming import signature_of
+from conformance.fuzz.naming import NamedFault, signature_of
 from conformance.fuzz.state import CampaignState
 from conformance.operator.call import Call
 from conformance.operator.features import BY_NAME
@@ -261,6 +261,103 @@ def test_a_fault_is_told_once_and_small(tmp_path: Path, gqa: Gqa) -> None:
     assert (state["done"], len(state["faults"])) == ({"1/1": 120}, 1)
 
 
+def with_fault(folder: Path, **fault: object) -> None:
+    """Give a fault to the campaign in a folder."""
+    file = folder / "campaign.json"
+    state = json.loads(file.read_text())
+    signature = ["wrong", "", "beyond_budget"]
+    state["faults"] = [{"target": "mutant@1.0", "signature": signature, "number": 0, **fault}]
+    file.write_text(json.dumps(state))
+
+
+@pytest.mark.push
+@pytest.mark.parametrize("needs", [{}, {"head_size": None}, {"no_feature": "of_today"}])
+def test_a_fault_hides_no_other(tmp_path: Path, gqa: Gqa, needs: dict[str, str | None]) -> None:
+    """One of certain sizes explains a call only if what else the call has does not matter."""
+    target = kernel(tmp_path, "window_one_longer")
+    command = ("fuzz", "--ep", target, "--from", "window", "--jobs", "1", "--calls")
+    gqa(*command, "1")
+    with_fault(tmp_path / "fuzz", needs=needs)
+    done = gqa(*command, "40")
+    assert (done.status, done.err) == (1, "")
+    assert done.out.count("wrong on mutant@1.0: ") == 1
+    state = json.loads((tmp_path / "fuzz" / "campaign.json").read_text())
+    first, second = state["faults"]
+    assert (first["calls"], second["needs"]) == (1, {"window": "shorter"})
+
+
+@pytest.mark.push
+def test_a_fault_in_an_earlier_call_is_no_fault_of_the_session(tmp_path: Path, gqa: Gqa) -> None:
+    target = kernel(tmp_path, "half_of_the_keys_of_prompts")
+    command = ("fuzz", "--ep", target, "--from", "smoke", "--jobs", "1", "--calls")
+    gqa(*command, "1")
+    with_fault(tmp_path / "fuzz", needs={})
+    gqa(*command, "150")
+    state = json.loads((tmp_path / "fuzz" / "campaign.json").read_text())
+    assert [fault["needs"] for fault in state["faults"]] == [{}]
+    assert state["features"]["earlier_calls=given"] > 10
+
+
+@pytest.mark.parametrize(
+    ("needs", "later", "place", "covered"),
+    [
+        ({"softcap": "given"}, {"softcap": "given", "window": "shorter"}, "", True),
+        ({"softcap": "given", "window": "shorter"}, {"softcap": "given"}, "", False),
+        ({}, {"softcap": "given"}, "", False),
+        ({"softcap": "given", "head_size": None}, {"softcap": "given"}, "", False),
+        ({}, {}, "", True),
+        ({"softcap": "given"}, {"softcap": "given"}, "only in presents", True),
+        ({}, {}, "only in presents", False),
+    ],
+)
+def test_which_faults_are_one(
+    needs: dict[str, str | None], later: dict[str, str | None], place: str, covered: bool
+) -> None:
+    first = NamedFault("cpu@1", ("wrong", "", "shape"), needs, 1)
+    second = NamedFault("cpu@1", ("wrong", place, "shape"), later, 2)
+    assert first.covers(second) is covered
+    assert not replace(first, target="cpu@2").covers(second)
+
+
+@pytest.mark.push
+def test_what_does_not_recur_is_no_success(tmp_path: Path, gqa: Gqa) -> None:
+    """Only the first process is wrong."""
+    wrong, right = (
+        kernel(tmp_path, each).removeprefix("exec:") for each in ("window_one_longer", "correct")
+    )
+    program, begun = tmp_path / "chance", tmp_path / "begun"
+    program.write_text(f"#!/bin/sh\n[ -e {begun} ] && exec {right}\n>{begun}\nexec {wrong}\n")
+    program.chmod(0o755)
+    done = gqa("fuzz", "--ep", f"exec:{program}", "--from", "window", "-j", "1", "--calls", "40")
+    assert done.status == 1
+    assert "Not seen again: " in done.out
+    assert "wrong on mutant@1.0, but not when tried again" in done.out
+    state = json.loads((tmp_path / "fuzz" / "campaign.json").read_text())
+    assert state["faults"] == []
+    assert state["unstable"]["mutant@1.0"]["wrong"] >= 1
+
+
+@pytest.mark.push
+def test_a_call_that_passes_is_no_fault(tmp_path: Path, gqa: Gqa) -> None:
+    target = kernel(tmp_path)
+    line = {"cases": "*", "features": {"window": ["shorter"]}, "versions": ">=0"}
+    line |= {"verdict": "wrong", "link": "http://a.b", "why": "It was."}
+    (tmp_path / "known.yaml").write_text(json.dumps({"target": target, "expectations": [line]}))
+    command = ("fuzz", "--ep", target, "--from", "window", "--jobs", "1", "--calls", "40")
+    done = gqa(*command, "--expectations", "known.yaml")
+    assert (done.status, done.out.count("pass on ")) == (0, 0)
+    assert "or its expectation says too much: known.yaml:1 (call " in done.out
+
+
+def test_a_link_in_the_folder_is_not_followed(tmp_path: Path, gqa: Gqa) -> None:
+    (tmp_path / "fuzz").mkdir()
+    (tmp_path / "fuzz" / "campaign.json").symlink_to(tmp_path / "other")
+    done = gqa("fuzz", "--ep", kernel(tmp_path), "--from", "smoke", "--calls", "2")
+    assert done.status == 3
+    assert done.err.endswith("campaign.json: it is a link.\n")
+    assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.push
 def test_known_results_are_counted(tmp_path: Path, gqa: Gqa) -> None:
     target = kernel(tmp_path, "window_one_longer")
@@ -348,7 +445,8 @@ def test_two_builds_are_compared(tmp_path: Path, gqa: Gqa) -> None:
     done = gqa(*command, "--ep", both[0], "--ep", both[1])
     assert done.status == 1
     assert done.out.count("wrong on mutant@1.0: ") == 1
-    assert f"--ep {both[0]}" in done.out  # the worse one
+    assert f"--ep {both[0]} --ep {both[1]}" in done.out  # the worse one first
+    assert "  On mutant@1.0#2: pass.\n" in done.out
     assert "As if a local window sees one token more" in done.out
     assert done.out.splitlines().count("mutant@1.0#2: 60 pass") == 1
     copy = shutil.copy(tmp_path / "correct", tmp_path / "copy")
@@ -394,13 +492,13 @@ def test_a_campaign_ends_when_its_cases_change(tmp_path: Path, gqa: Gqa) -> None
         (("--seconds", "nan"), "--seconds: nan is no number of seconds."),
         (
             ("--from", "smoke/prompt[dtype=float32,sequence_length=5]"),
-            "these have no feature to be drawn, or are too large",
+            "these have no feature to draw, or too many heads",
         ),
         (("--from", "a.onnx"), "a.onnx: cannot be read: No such file or directory."),
         (("--from", "a.onnx", "--from", "window"), "models and cases do not mix; name one kind."),
         (("--seed", "2"), "with --seed '0', not '2'; name another folder: --out."),
         (("--shard", "2/3"), "with --shard '1/1', not '2/3'; name another folder: --out."),
-        (("--out", "broken"), "is no campaign: it is wrong. Delete it, or name another folder"),
+        (("--out", "broken"), "is no campaign: it is not the JSON of one. Delete it, or name"),
         (("--out", "negative"), "is no campaign: done.1/1 is wrong. Delete it, or name"),
     ],
 )

@@ -24,7 +24,7 @@ from conformance.case.steps import steps_of
 from conformance.cli import failures
 from conformance.cli.failures import effort_for, smallest_calls
 from conformance.cli.terminal import RunSummary
-from conformance.diagnosis.smallest import case_text, fields_of, smallest
+from conformance.diagnosis.smallest import calls_alone, case_text, fields_of, smallest
 from conformance.operator.call import Call
 from conformance.results.records import InstabilityRecord, ResultRecord
 
@@ -93,6 +93,38 @@ def test_a_variant_becomes_a_call_of_its_own(tmp_path: Path) -> None:
     found = smallest(case, fails, 200)
     assert (found.case.call.cache_kind, found.case.relation) == ("static", None)
     assert [*found.needs] == ["cache"]
+
+
+def test_the_calls_of_a_session_can_stand_alone(tmp_path: Path) -> None:
+    """Each keeps the kind of its cache, also without a past."""
+    body = """
+- name: odd
+  past_sequence_length: 7
+  cache_dtype: int8
+  kv_cache_bit_width: 8
+  k_quant_type: PER_TENSOR
+  v_quant_type: PER_TENSOR
+  earlier_calls: [{batch_size: 2}, {sequence_length: 6, past_sequence_length: 0}]"""
+    (case,) = cases_of(tmp_path, body)
+    alone = [each.call for each in calls_alone(case, None)]
+    tokens = [(call.sequence_length, call.past_sequence_length) for call in alone]
+    assert tokens == [(1, 7), (1, 7), (6, 0)]
+    assert {(call.cache_kind, call.earlier_calls) for call in alone} == {("concatenated", ())}
+
+
+def test_a_feature_goes_from_all_calls_of_a_session(tmp_path: Path) -> None:
+    body = """
+- name: odd
+  past_sequence_length: 7
+  query_seqlens: [1]
+  earlier_calls: [{batch_size: 2, query_seqlens: [0, 1]}]"""
+    (case,) = cases_of(tmp_path, body)
+
+    def fails(candidate: Case) -> bool:
+        return {each.batch_size for each in candidate.call.calls} > {1}
+
+    found = smallest(replace(case, written_contract=None), fails, 200).case.call
+    assert [each.query_seqlens for each in found.calls] == [None, None]
 
 
 def test_a_call_without_values_stays_one_for_the_same_reason() -> None:
