@@ -24,8 +24,9 @@ def counts(state: CampaignState) -> str:
     for verdicts in state.verdicts.values():
         total.update(verdicts)
     new = sum(not fault.known for fault in state.faults)
+    calls = f"{state.calls:,} call{'s' * (state.calls != 1)}"
     on = f" on {len(state.verdicts)} targets" if len(state.verdicts) > 1 else ""
-    return f"{plural(state.calls, 'call')}{on}: {_verdicts(total)}; {plural(new, 'new fault')}"
+    return f"{calls}{on}: {_verdicts(total)}; {plural(new, 'new fault')}"
 
 
 def summary(state: CampaignState) -> Iterator[str]:
