@@ -7,25 +7,32 @@ replaced, one at a time, and the oracle computes the changed call too. The *effe
 change of any output element, in multiples of that element's error budget. :data:`REPLACEMENTS`
 lists the changes. If the changed call has no meaning, there is no effect value.
 
-``tests/case/test_sensitivity.py`` measures the corpus, so runs do not: measuring takes a third of
-the time in which a case is prepared. ``python -m conformance.maintain.sensitivity`` lists the
-effects of cases.
+``cases/sensitive.json`` has the SHA-256 of each theme's file from the time when all its cases were
+found sensitive. A run measures a case only if its file has changed since then: measuring takes a
+third of the time in which a case is prepared. ``tests/case/test_sensitivity.py`` measures the whole
+corpus, and ``python -m conformance.maintain.sensitivity`` lists the effects of cases.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from conformance.base.paths import data_path
 from conformance.bundle.expected import Expected
 from conformance.bundle.prepare import computed_steps
 from conformance.bundle.replacements import REPLACEMENTS, equals, last_heads, last_part
 from conformance.bundle.script import script_of
 from conformance.case.case import Case
+from conformance.case.corpus import shipped_files
 from conformance.operator.call import Call, GivenCall, GraphCall
 from conformance.operator.replacement import THRESHOLD, CallChanges, ConnectedCall, Replacement
 from conformance.operator.signature import INPUT_NAMES
@@ -36,6 +43,8 @@ from conformance.oracle.read_call import Attributes, Inputs, OracleCall, read_ca
 from conformance.oracle.reference import attended, outputs_of, rotated
 from conformance.oracle.tolerance import CONSTANTS, TargetClass, shares
 
+#: The record of the themes whose cases are sensitive, in the folder of the corpus.
+RECORD: Final = "sensitive.json"
 #: A case is insensitive to a feature if the effect is below this: one error budget.
 NO_EFFECT: Final = 1.0
 #: Effects are capped here: a larger one carries no more information, and JSON has no infinity.
@@ -223,6 +232,14 @@ def enough(name: str) -> float:
     return REPLACED[name].enough if name in REPLACED else THRESHOLDS[name]
 
 
+def why_insensitive(case: Case) -> str | None:
+    """The result of `insensitive`, measured only if the case's file is not recorded as sensitive.
+
+    Raises :class:`conformance.case.given.GivenError`.
+    """
+    return None if is_recorded(case.file) else insensitive(case)
+
+
 def insensitive(case: Case, found: Mapping[str, float] | None = None) -> str | None:
     """Why the case cannot detect a fault, or why ``insensitive_to`` names a part wrongly.
 
@@ -234,6 +251,42 @@ def insensitive(case: Case, found: Mapping[str, float] | None = None) -> str | N
         return None
     found = effects(case.call) if found is None else found
     return " ".join(shortfalls(found, case.insensitive_to)) or None
+
+
+def record_text(cases: Sequence[Case]) -> str:
+    """The record of the files of these ``cases``; ends the command if one is insensitive.
+
+    Only cases of files that are new or have changed are measured.
+    """
+    for case in cases:
+        if why := why_insensitive(case):
+            raise SystemExit(f"{case.id}: {why}")
+    files = sorted({case.file for case in cases})
+    return json.dumps({file.name: _digest(file) for file in files}, indent=1) + "\n"
+
+
+@lru_cache(maxsize=1024)
+def is_recorded(file: Path) -> bool:
+    """Whether the file belongs to the corpus and has not changed since its cases were measured."""
+    shipped = shipped_files().get(file.stem)
+    return (
+        shipped is not None
+        and file.resolve() == shipped.resolve()
+        and _digest(file) == _recorded().get(file.name)
+    )
+
+
+@cache
+def _recorded() -> dict[str, str]:
+    """The record; empty if it cannot be read, so that everything is measured."""
+    found: dict[str, str] = {}
+    with suppress(OSError, ValueError):
+        found = json.loads((data_path("cases") / RECORD).read_bytes())
+    return found
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def lines(found: Mapping[str, float]) -> Iterator[tuple[str, str]]:

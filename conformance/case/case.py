@@ -87,7 +87,7 @@ class Description(Model):
     """What this case shows that no other case does."""
     insensitive_to: tuple[EffectName, ...] = ()
     """Parts of the call that must not change the output, because that is the point of the case. Any
-    other active part must have an effect above its threshold (docs/sensitivity.md)."""
+    other active part must have an effect above its threshold, or the case is not run."""
     tags: tuple[Tag, ...] = ()
     links: tuple[str, ...] = ()
     contract: Contract | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from conformance.bundle.effects import insensitive
+from conformance.bundle.effects import why_insensitive
 from conformance.bundle.prepare import prepare
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, is_shipped
@@ -132,7 +132,7 @@ def _show_call(case: Case, ep: str) -> int:
     from conformance.cli.drawing import draw
 
     draw(make_console(), case, ep)
-    problem = insensitive(case)
+    problem = why_insensitive(case)
     if problem is None:
         return Status.AS_EXPECTED
     say(f"\n{problem}")

@@ -10,8 +10,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from conformance.base.paths import file_to_write
+from conformance.base.paths import data_path, file_to_write
+from conformance.bundle.effects import RECORD, record_text
 from conformance.case.case_file import schema as cases_schema
+from conformance.case.load import load
 from conformance.case.relations import document as relations_page
 from conformance.expectations.known import expectations_schema
 from conformance.harness.protocol import schemas as protocol_schemas
@@ -31,6 +33,7 @@ FILES: Final[Mapping[str, Callable[[], str | bytes]]] = {
     "runners/schema/request.json": _json(lambda: protocol_schemas()["request.json"]),
     "runners/schema/answer.json": _json(lambda: protocol_schemas()["answer.json"]),
     "docs/relations.md": relations_page,
+    f"cases/{RECORD}": lambda: record_text(load([data_path("cases")])),
 }
 
 

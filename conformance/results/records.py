@@ -760,8 +760,8 @@ class ResultRecord(_PartOfResult):
     values_right: bool | None = None
     """For `accepted`: whether the values are nevertheless correct; null if not compared."""
     insensitive: Text = ""
-    """A warning: why the case could not show a fault in some part of its call. Cases of the corpus
-    have none."""
+    """A warning: why the case could not show a fault in some part of its call. Only for cases
+    outside the corpus; in the corpus such a case is not run."""
     contract: Contract | None = None
     """The contract on the target's execution provider, if the case has one for it."""
     expectation: ExpectationRecord | None = None

@@ -10,7 +10,7 @@ from typing import Final
 
 from conformance.base.remembered import cache_last
 from conformance.base.yaml_source import InputError
-from conformance.bundle.effects import insensitive
+from conformance.bundle.effects import why_insensitive
 from conformance.bundle.prepare import NoStaticShapesError, Prepared, digest_of, prepare
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
@@ -58,8 +58,8 @@ class PreparedCase:
 
     @cached_property
     def why_insensitive(self) -> str | None:
-        """Why the case cannot show a fault; None if it can, as all cases of the corpus."""
-        return None if is_shipped(self.case) else insensitive(self.case)
+        """Why the case cannot show a fault; None if it can."""
+        return why_insensitive(self.case)
 
 
 #: The case as it is prepared; the last one stays for its next target.
@@ -123,10 +123,16 @@ class Assessment:
         self.outcomes: list[Outcome] = []
 
     def result(self, expectations: Sequence[Expectation]) -> Assessed:
-        """The record, which says so if the case is insensitive, and the outcomes."""
+        """The record and the outcomes.
+
+        An insensitive case of the corpus is not run; any other insensitive case is, and its record
+        says so.
+        """
         case = self._made.case
         try:
             why = self._made.why_insensitive if self._measured else None
+            if why is not None and is_shipped(case):
+                return self._without_result(why)
             judgement, relation = self._judged_with_variant()
         except Unjudgeable as error:
             last = self.outcomes[-1]

@@ -55,7 +55,10 @@ def test_every_file_of_the_folder_is_loaded(corpus: list[Case]) -> None:
     assert set(by_theme(corpus)) == {file.stem for file in FILES}
     folders = {"blocks", "covering", "exported", "profiles"}
     by_hand = {file.name for file in FILES if file.parent == FOLDER}
-    assert {path.name for path in FOLDER.iterdir()} == by_hand | folders | {"schema.json"}
+    assert {path.name for path in FOLDER.iterdir()} == by_hand | folders | {
+        "schema.json",
+        "sensitive.json",
+    }
 
 
 @each_file

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from as_user import Gqa
+from as_user import Desk, Gqa
 from case_files import cases_of
 from onnx import numpy_helper
 from synthetic_runs import described
 
 from conformance.base.array_types import NUMPY
+from conformance.base.paths import data_path
 from conformance.bundle.prepare import Prepared
 from conformance.case.case import Case
 from conformance.case.corpus import find
@@ -21,10 +22,13 @@ from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Outcome, Ran, Rejected
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.run.assessment import Assessed, Assessment, PreparedCase
+from conformance.run.engine import PlanRun
 from conformance.run.recording import header, selection_of
-from conformance.run.target import DescribedTarget, target_plans
+from conformance.run.target import DescribedTarget, Plan, target_plans
 from conformance.targets.registry import target_for
 
+#: The window is longer than the sequence, so the case cannot show whether it is read.
+INSENSITIVE = "- {name: wide, sequence_length: 4, local_window_size: 9}"
 RELATED = """\
 - name: related
   relation: scale_in_query
@@ -140,6 +144,23 @@ def test_every_output_in_which_a_relation_is_broken_is_known(tmp_path: Path) -> 
     assert record.wrong_outputs == ("output", "presents")
     assert record.reason.count("the same call") == 1
     assert record.reason.endswith(" wrong, too.")
+
+
+# Cases that are not run
+
+
+def in_the_corpus(case: Case) -> Case:
+    return replace(case, file=data_path("cases") / case.file.name)
+
+
+def test_an_insensitive_case_is_not_sent_to_the_runner(tmp_path: Path, desk: Desk) -> None:
+    wide, plain = cases_of(tmp_path, f"{INSENSITIVE}\n- name: plain")
+    wide = in_the_corpus(wide)
+    with PlanRun(Plan(target_for(desk.runner("correct")), (wide, plain), ())) as run:
+        problem, result = (run.run_one(case).record for case in (wide, plain))
+    assert isinstance(result, ResultRecord)
+    assert isinstance(problem, InfrastructureRecord)
+    assert problem.message.startswith("The case cannot show a fault in window: ")
 
 
 def test_the_digest_of_the_case_files_is_that_on_every_target() -> None:

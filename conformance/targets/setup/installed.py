@@ -144,6 +144,11 @@ def locked_command(npm: str) -> tuple[str, ...]:
     return (npm, "ci", *_OPTIONS)
 
 
+def lock_command(npm: str) -> tuple[str, ...]:
+    """The command that writes package-lock.json for package.json, without a registry's address."""
+    return (npm, "install", *_OPTIONS, "--package-lock-only", "--omit-lockfile-registry-resolved")
+
+
 # cargo
 
 #: The time limit for tract to print its version, in seconds.
