@@ -172,7 +172,7 @@ def fuzz(targets: TargetOptions, asked: FuzzOptions) -> int:
     for what, told in (
         ("Not judged", campaign.unjudged),
         ("Not seen again", campaign.unstable),
-        ("Passes, so it is mended there, or its expectation says too much", campaign.passing),
+        ("Mended, or the expectation covers too much, as a call passes", campaign.passing),
     ):
         for reason, first in told.items():
             click.echo(printable(f"{what}: {reason} (call {first} of --seed {asked.seed})"))

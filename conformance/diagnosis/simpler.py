@@ -77,7 +77,7 @@ def simplifications(case: Case) -> dict[str, list[FieldChanges]]:
 def without(kept: Collection[str]) -> Iterator[FieldChanges]:
     """The changes that take away each part that is not ``kept``.
 
-    Lengths, batch, heads and input values stay.
+    Lengths, also those of a loop, batch and input values stay.
     """
     off = {name: BY_NAME[name].off for name in BY_NAME}
     stay = {field for name in kept for field in off.get(name, ())}
@@ -87,6 +87,8 @@ def without(kept: Collection[str]) -> Iterator[FieldChanges]:
     for name in ("outputs", "attributes", "constants", "head_size"):
         if name not in kept:
             yield {name: getattr(_PLAIN, name)}
+    if "heads" not in kept:
+        yield {"num_heads": 1, "kv_num_heads": 1}
     if "relation" not in kept:
         yield {"relation": None}
 

@@ -119,7 +119,7 @@ def calls_alone(case: Case, provider: str | None) -> Iterator[Case]:
 
 
 def reduced_to(case: Case, kept: Collection[str], provider: str | None) -> Case:
-    """The call without all parts but those that are ``kept``, its sizes and its input values.
+    """The call without all parts but those that are ``kept``, its lengths, batch and input values.
 
     A part without which the call would be impossible, or have another contract, stays.
     """

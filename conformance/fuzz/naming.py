@@ -59,8 +59,8 @@ class NamedFault:
     def covers(self, later: NamedFault) -> bool:
         """Whether the smallest call of a fault that was found later shows this one.
 
-        Then that needs the same, or more features, or is like the same known faults. What needs
-        certain lengths, sizes or values only says nothing about what needs features.
+        Then the later one needs the same, or more features, or is like the same known faults. What
+        needs certain lengths, sizes or values only says nothing about what needs features.
         """
         if (self.target, self.signature[0]) != (later.target, later.signature[0]):
             return False

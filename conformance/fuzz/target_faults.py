@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import nsmallest
@@ -83,9 +83,11 @@ class Failure:
         record = run.tried(case)
         if record is None or signature_of(case, record, self.beside) != self.signature:
             return None
-        verdicts = (again.verdict for other in others if (again := other.tried(case)))
-        same = any(verdict in ("skip", record.verdict) for verdict in verdicts)
-        return None if same else record
+        for other in others:
+            result = other.tried(case)
+            if result is None or result.verdict in ("skip", record.verdict):
+                return None
+        return record
 
     def about(self, made: Smallest) -> Iterator[str]:
         """Sentences about the smallest call that fails in this way."""
@@ -129,7 +131,7 @@ class TargetFaults:
         self._until = until
         self._passing: list[Case] = []
         self._records: dict[str, ResultRecord | None] = {}
-        self._small: dict[str, NamedFault | None] = {}
+        self._small: dict[str, tuple[Case, NamedFault]] = {}
         self._covered: dict[tuple[Path, int], tuple[Case, ...]] = {}
 
     def note_passing(self, case: Case) -> None:
@@ -152,6 +154,7 @@ class TargetFaults:
     def close(self) -> None:
         """End its processes; the next call that is tried starts another."""
         self.run.close()
+        del self.run
 
     def named(
         self, drawn: DrawnCall, record: ResultRecord, others: Sequence[TargetFaults] = ()
@@ -160,15 +163,19 @@ class TargetFaults:
 
         ``others`` have another verdict on the calls that show it.
         """
-        signature = signature_of(drawn.case, record, drawn.beside)
+        for target in (self, *others):
+            if target.run.is_given_up:
+                target.close()
+        until, signature = self._limit(), signature_of(drawn.case, record, drawn.beside)
         failure = Failure(signature, drawn.beside, [self.run, *(one.run for one in others)])
         if drawn.case.call.earlier_calls and not failure.is_named_by_signature:
-            alone = filter(failure.again, calls_alone(drawn.case, failure.provider))
-            drawn = drawn._replace(case=next(alone, drawn.case))
+            alone = calls_alone(drawn.case, failure.provider)
+            in_time = takewhile(lambda _: time.monotonic() < until, alone)
+            drawn = drawn._replace(case=next(filter(failure.again, in_time), drawn.case))
         not_shown = []
         for known in self._mine():
             if known.may_be_in(drawn.case, signature):
-                if failure.needs_no_more(drawn.case, known):
+                if time.monotonic() >= until or failure.needs_no_more(drawn.case, known):
                     known.calls += 1
                     return None
                 not_shown.append(known)
@@ -184,7 +191,7 @@ class TargetFaults:
         alike = () if fault.known else self._alike(drawn.case, made.case, result)
         fault.like = tuple(name for one in alike for name in one.names)
         for other in self._mine():
-            if other.covers(fault):
+            if other not in not_shown and other.covers(fault):
                 other.calls += 1
                 return None
         self._state.faults.append(fault)
@@ -205,7 +212,7 @@ class TargetFaults:
         else:
             near, until = self._near(fault, case), self._limit()
             in_time = takewhile(lambda _: time.monotonic() < until, near)
-            lines = (line for known, line in in_time if self._shows(known, line, fault))
+            lines = (line for known, line in in_time if self._shows(known, line, case, fault))
         return next((f"{line.place}:{line.line}" for line in lines), "")
 
     def _fit(self, fault: NamedFault) -> Iterator[Expectation]:
@@ -231,8 +238,8 @@ class TargetFaults:
             pairs += [(each, line) for each in nsmallest(NEAR, self._covered[key], key=far)]
         return sorted(pairs, key=lambda pair: far(pair[0]))
 
-    def _shows(self, known: Case, line: Expectation, fault: NamedFault) -> bool:
-        """Whether a case of the corpus, made small once, shows a fault."""
+    def _shows(self, known: Case, line: Expectation, case: Case, fault: NamedFault) -> bool:
+        """Whether a case of the corpus, made small once, shows the fault of a small call."""
         if known.id not in self._records:
             self._records[known.id] = self.run.tried_unless_skipped(known)
         record = self._records[known.id]
@@ -242,17 +249,17 @@ class TargetFaults:
         if failure.signature[-1] != fault.signature[-1]:
             return False
         if known.id not in self._small:
-            needs: Mapping[str, str | None] | None = {}
+            made, needs = known, {}
             if not failure.is_named_by_signature:
                 small = self._smallest(DrawnCall(0, known), failure)
-                needs = needs_of(small[0]) if small else None
-            self._small[known.id] = (
-                None
-                if needs is None
-                else NamedFault(fault.target, failure.signature, needs, number=0)
-            )
-        shown = self._small[known.id]
-        return shown is not None and shown.covers(fault)
+                if small is None:
+                    return False
+                made, needs = small[0].case, needs_of(small[0])
+            self._small[known.id] = made, NamedFault(fault.target, failure.signature, needs, 0)
+        made, shown = self._small[known.id]
+        same_phase = made.features["phase"] == case.features["phase"]
+        needs_lengths_only = not (shown.needs or failure.is_named_by_signature)
+        return shown.covers(fault) and (same_phase or not needs_lengths_only)
 
     def _alike(self, drawn: Case, case: Case, result: ResultRecord) -> tuple[MatchingFault, ...]:
         """The known faults that return the values of a wrong result."""

@@ -105,6 +105,11 @@ class Session:
         self._ids = itertools.count(1)
         self._folder: OwnedFolder | None = None
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the runner did not start, or failed too often."""
+        return self._failed is not None
+
     def __enter__(self) -> Self:
         return self
 

@@ -64,6 +64,11 @@ class PlanRun:
         """A new run of the same target, with a new runner in another process."""
         return PlanRun(self.plan, (), self.ready, self._ends_with_failure)
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether its runner did not start, or failed too often, so that nothing can be run."""
+        return self._session.is_given_up
+
     def rest(self) -> None:
         """End the processes that wait for a case; the next case starts a new one."""
         self._session.renew()
