@@ -14,6 +14,7 @@ from conformance.bundle.effects import effects_of_step
 from conformance.bundle.expected import Expected
 from conformance.bundle.script import script_of
 from conformance.operator.call import Call, checked_call
+from conformance.operator.tensors import attributes_of
 from conformance.oracle import Reference, block_pass
 from conformance.oracle.query_values import why_hidden
 from conformance.oracle.reference import MAX_AT_ONCE, Computation, compute
@@ -90,7 +91,7 @@ def test_a_large_call_takes_little_memory_and_has_no_effects() -> None:
     """At once, its scores would take 2 GiB. Its queries can be looked at one by one."""
     call = Call(sequence_length=3700, num_heads=2, kv_num_heads=1, head_size=8)
     script = script_of(call)
-    inputs, attributes = script.steps[0].inputs, script.attributes
+    inputs, attributes = script.steps[0].inputs, attributes_of(call)
     before = peak_kib()
     found = compute(inputs, attributes, script.outputs)
     assert found.is_large
