@@ -52,9 +52,8 @@ class Script:
     """A model and its calls.
 
     ``outputs`` lists the graph's outputs in order. ``compute`` is the oracle: from the inputs of a
-    step, including the carried ones, it computes a reference for each output. ``call``
-    describes the node, but its own calls and inputs may be others; None if the graph has several
-    nodes.
+    step, including the carried ones, it computes a reference for each output. ``call`` describes
+    the node, but it may have other lengths and inputs; None if the graph has several nodes.
     """
 
     model: onnx.ModelProto

@@ -59,9 +59,8 @@ def simplifications(case: Case) -> dict[str, list[FieldChanges]]:
     for feature in _FEATURES:
         plain = {field: getattr(_PLAIN, field) for field in feature.off}
         is_on = any(getattr(call, field) != value for field, value in plain.items())
-        changes[feature.name] = (
-            [plain, *_of_session(call, plain), *feature.plainer] if is_on else []
-        )
+        less = [plain, *_of_session(call, plain), *feature.plainer]
+        changes[feature.name] = less if is_on else []
     changes["earlier_calls"] += _sessions(call)
     changes["totals"] = [*_totals(call)]
     for name, least in _SIZES.items():
@@ -79,8 +78,7 @@ def without(kept: Collection[str]) -> Iterator[FieldChanges]:
 
     Lengths, also those of a loop, batch and input values stay.
     """
-    off = {name: BY_NAME[name].off for name in BY_NAME}
-    stay = {field for name in kept for field in off.get(name, ())}
+    stay = {field for name in kept if name in BY_NAME for field in BY_NAME[name].off}
     for feature in _FEATURES:
         if feature.name not in kept:
             yield {each: getattr(_PLAIN, each) for each in feature.off if each not in stay}
@@ -184,8 +182,8 @@ def _sessions(call: Call) -> Iterator[FieldChanges]:
 
 def _of_session(call: Call, plain: FieldChanges) -> Iterator[FieldChanges]:
     """Plain values for all calls of the session, if earlier ones have others."""
-    without = dict.fromkeys(plain.keys() & EarlierCall.model_fields.keys())
-    earlier = tuple(each.model_copy(update=without) for each in call.earlier_calls)
+    unset = dict.fromkeys(plain.keys() & EarlierCall.model_fields.keys())
+    earlier = tuple(each.model_copy(update=unset) for each in call.earlier_calls)
     if earlier != call.earlier_calls:
         yield {**plain, "earlier_calls": earlier}
 

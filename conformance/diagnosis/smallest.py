@@ -114,8 +114,9 @@ def calls_alone(case: Case, provider: str | None) -> Iterator[Case]:
     with temporary_folder() as folder:
         variations = Variations(case, provider, folder)
         for changes in simplifications(case)["earlier_calls"]:
-            if changes.get("earlier_calls") == ():
-                yield from filter(None, [variations.loaded(variations.changed(case, changes))])
+            alone = variations.changed(case, changes)
+            if changes.get("earlier_calls") == () and (made := variations.loaded(alone)):
+                yield made
 
 
 def reduced_to(case: Case, kept: Collection[str], provider: str | None) -> Case:

@@ -11,7 +11,7 @@ from typing import Final
 
 from conformance.case.case import Case
 from conformance.fuzz.drawing import Drawing, DrawnCall, values_of
-from conformance.fuzz.state import CampaignState
+from conformance.fuzz.state import CampaignState, count
 from conformance.fuzz.target_faults import NewFault, TargetFaults
 from conformance.harness.runner import RunnerFailed
 from conformance.results.records import InfrastructureRecord, ResultRecord
@@ -123,25 +123,25 @@ class Campaign:
                 continue
             at, call, verdicts = runs.index(run), drawn[of.id], self.state.verdicts[run.ready.name]
             if isinstance(record, InfrastructureRecord):
-                _count(verdicts, "not judged")
+                count(verdicts, "not judged")
                 self.unjudged.setdefault(record.message, call.number)
             elif isinstance(record, ResultRecord):
-                _count(verdicts, _counted_as(record))
+                count(verdicts, _counted_as(record))
                 results.append((at, call, record))
                 ran[of.id] = ran.get(of.id, False) or _ran(record)
                 if record.verdict == "pass":
                     self._targets[at].note_passing(of)
                 if (line := record.expectation) and not record.unexpected:
-                    _count(self.state.known[run.ready.name], f"{line.file}:{line.line}")
+                    count(self.state.known[run.ready.name], f"{line.file}:{line.line}")
                 elif line and record.verdict == "pass":
                     self.passing.setdefault(f"{line.file}:{line.line}", call.number)
             elif record.unexpected:
                 self._targets[at].note_unstable(record.verdict, record.message, call.number)
         for one in drawn.values():
             for value in values_of(one.case) if one.beside is None and one.case.id in ran else ():
-                _count(self.state.features, value)
+                count(self.state.features, value)
                 if ran[one.case.id]:
-                    _count(self.state.computed, value)
+                    count(self.state.computed, value)
         return results
 
 
@@ -151,10 +151,6 @@ def _end_of_round(done: int) -> int:
     while end <= done:
         end += min(ROUND, end)
     return end
-
-
-def _count(counts: dict[str, int], name: str) -> None:
-    counts[name] = counts.get(name, 0) + 1
 
 
 def _ran(record: ResultRecord) -> bool:

@@ -36,10 +36,9 @@ class NamedFault:
 
     ``signature`` is what all its results share. ``needs`` has the parts, but for lengths and input
     values, without which the smallest call does not fail: features with their values, and others
-    with None.
-    ``number`` is that of the first call that showed it, ``known`` the place of an expectation with
-    the same fault; empty if it is new. ``like`` are the names of known faults that return the same
-    values.
+    with None. ``number`` is that of the first call that showed it, ``known`` the place of an
+    expectation with the same fault; empty if it is new. ``like`` are the names of known faults that
+    return the same values.
     """
 
     target: str

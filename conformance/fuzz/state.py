@@ -77,6 +77,11 @@ class CampaignState:
         return None
 
 
+def count(counts: dict[str, int], name: str) -> None:
+    """Count one more of this name."""
+    counts[name] = counts.get(name, 0) + 1
+
+
 #: Reads and writes the file of a campaign.
 STATE: Final = TypeAdapter(CampaignState)
 

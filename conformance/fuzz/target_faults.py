@@ -20,7 +20,7 @@ from conformance.diagnosis.smallest import Smallest, calls_alone, reduced_to, sm
 from conformance.expectations.match import Expectation
 from conformance.fuzz.drawing import DrawnCall
 from conformance.fuzz.naming import NamedFault, needs_of, signature_of
-from conformance.fuzz.state import CampaignState
+from conformance.fuzz.state import CampaignState, count
 from conformance.results.causes import kind_of
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import Verdict, verdict_word
@@ -141,8 +141,7 @@ class TargetFaults:
 
     def note_unstable(self, verdict: Verdict, reason: str, number: int) -> None:
         """Count a result that did not recur."""
-        counts = self._state.unstable[self.run.ready.name]
-        counts[verdict] = counts.get(verdict, 0) + 1
+        count(self._state.unstable[self.run.ready.name], verdict)
         if len(self.unstable) < UNSTABLE:
             self.unstable.setdefault(reason, number)
 
